@@ -16,7 +16,7 @@ from pathlib import Path
 from controlplane.build import ensure_assets
 from controlplane.plane import PROGRAMS, ControlPlane
 from scale import stages
-from scale.fleet import controller, create
+from scale.fleet import add_nodes, controller, create
 from support.inference import install
 
 LIMITS = Path(__file__).with_name("limits.csv")
@@ -39,7 +39,8 @@ def measured(objects: int, chosen: frozenset[str]) -> Iterator[tuple[Row, float]
 
     if chosen & {"cold", "settled", "restart", "fail-over"}:
         with ControlPlane(ensure_assets(PROGRAMS)) as plane:
-            install(plane, gpus=objects)
+            install(plane)
+            add_nodes(plane, objects)
             create(plane, objects)
             plane.begin_audit()
             with controller(plane) as process:
@@ -52,7 +53,8 @@ def measured(objects: int, chosen: frozenset[str]) -> Iterator[tuple[Row, float]
                 yield from figures("fail-over", stages.failed_over(plane))
     if "churn" in chosen:
         with ControlPlane(ensure_assets(PROGRAMS)) as plane:
-            install(plane, gpus=CHURNED_OBJECTS)
+            install(plane)
+            add_nodes(plane, CHURNED_OBJECTS)
             create(plane, CHURNED_OBJECTS)
             plane.begin_audit()
             with controller(plane) as process:

@@ -17,24 +17,40 @@ from controlplane.audit import AuditEvent  # noqa: E402
 from controlplane.plane import ControlPlane  # noqa: E402
 from controlplane.programs import free_port, wait_until  # noqa: E402
 from fleet.doors import door, wait_ready  # noqa: E402
-from support.inference import Objects, inference_deployment  # noqa: E402
+from fleet.fake_gpus import fake_gpu_node  # noqa: E402
+from support.inference import H100, Objects, inference_deployment  # noqa: E402
 
 SPECS: tuple[dict[str, Any], ...] = (
-    {"vllm": {"maxNumSeqs": 4}},
-    {"vllm": {"maxNumSeqs": 2, "kvCacheDtype": "fp8"}},
-    {"vllm": {"maxNumSeqs": 64}, "admission": {"policy": "Adjust"}},
-    {"vllm": {"maxNumSeqs": 64}},
+    {"maxNumSeqs": 4},
+    {"maxNumSeqs": 2, "kvCacheDtype": "fp8"},
+    {"maxNumSeqs": 64},
+    {"maxNumSeqs": 64},
 )
-"""Half of the objects fit, a quarter is adjusted, and a quarter refused."""
+"""Settings of vLLM: half of the objects fit; of the last two kinds one is adjusted, and one refused."""
+ADJUSTED, LENGTHS = 2, 25
+"""The kind under the policy Adjust, and the number of other lengths of requests: so there are a hundred specs, each judged once."""
 SLOWEST_SECONDS = 900.0
 OURS = "kvgate-controller"
 """User agent of the controller's requests, its watches among them."""
 
 
-def create(plane: ControlPlane, count: int, *, prefix: str = "scale") -> None:
+def create(plane: ControlPlane, count: int) -> None:
     """In one kubectl call: a List of them."""
-    items = [inference_deployment(f"{prefix}-{n}", **SPECS[n % len(SPECS)]) for n in range(count)]
+    items = [
+        inference_deployment(
+            f"scale-{n}",
+            vllm={**SPECS[n % len(SPECS)], "maxModelLen": 32768 - 16 * (n // len(SPECS) % LENGTHS)},
+            admission={"policy": "Adjust" if n % len(SPECS) == ADJUSTED else "Reject"},
+        )
+        for n in range(count)
+    ]
     plane.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+def add_nodes(plane: ControlPlane, count: int) -> None:
+    """Nodes of eight GPUs, so many that each object may have one: a node takes 110 pods at most, whatever GPUs it has."""
+    nodes = [fake_gpu_node(f"scale-{n}", product=H100, memory_mib=81559) for n in range(count // 8 + 1)]
+    plane.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ def main() -> None:
     _check_data()
     door = next(iter(sys.argv[1:2]), "")
     if door in ("controller", "webhook"):
+        gc.set_threshold(20_000, 20)  # a document is many small objects, and dies without the collector
         _start(door)
     else:
         _import_msgspec()

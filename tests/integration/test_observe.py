@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
 from kvgate.controller.decision import Intent, Situation, assess_owner
 from kvgate.controller.memory import Key, Memory
-from kvgate.controller.observe import Observer, Scrape, ScrapeResult
+from kvgate.controller.observe import MOST_LEFT_OUT, Observer, Scrape, ScrapeResult
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSnapshot
@@ -266,6 +267,24 @@ async def test_a_trouble_is_told_when_it_comes_again_and_logged_once(caplog: pyt
     ]
     world.answers["a"] = read()
     assert await world.round() == [KEY]
+
+
+async def test_a_pod_that_never_answers_is_read_less_and_less_often() -> None:
+    world = World()
+    world.pods.put(a_pod(ip="a"))
+    world.answers["a"] = trouble()
+    rounds = list[int]()
+    for number in range(80):
+        await world.round()
+        rounds += [number] * len(world.scraped)
+    gaps = [later - earlier for earlier, later in pairwise(rounds)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] == 1
+    assert gaps[-1] == MOST_LEFT_OUT
+    world.answers["a"] = read()
+    for _ in range(MOST_LEFT_OUT + 1):
+        await world.round()
+    assert world.scraped, "one that answers is read in each round"
 
 
 async def test_a_trouble_whose_words_change_is_told_once() -> None:

@@ -13,7 +13,15 @@ from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.checkpoint.published import ModelName
 from kvgate.checkpoint.stored import StoredModels
-from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
+from kvgate.cluster.client import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    INFERENCE_DEPLOYMENTS,
+    RESOURCE_CLAIM_TEMPLATES,
+    SERVICES,
+    Kind,
+)
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.controller.decision import Awaited
 from kvgate.controller.fetches import Failure
@@ -27,6 +35,13 @@ from kvgate.rendering.observation import Crash, Observation, RunningEngine
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import UID, a_document
 from support.reconciling import KEY, Call, FakeCluster, message, new, told
+
+
+class NotServed(NotFound):
+    """As the client names the resource of a kind that the API server lacks."""
+
+    def __init__(self, verb: str, _: str, said: str) -> None:
+        super().__init__(verb, RESOURCE_CLAIM_TEMPLATES.resource, said)
 
 
 async def test_the_first_run_applies_the_second_writes_nothing() -> None:
@@ -109,6 +124,20 @@ async def test_a_manifest_that_the_api_server_rejects_is_told_and_not_tried_at_o
     await new(cluster)[0](KEY)
     assert told(cluster)["Stalled"] == ("True", "ApiRejected")
     assert told(cluster)["Accepted"] == ("True", "Fits")
+
+
+async def test_a_claim_of_a_device_class_that_the_api_server_does_not_serve_is_told_and_makes_no_deployment() -> None:
+    claim = {"type": "H100-SXM-80GB", "resourceClaim": {"deviceClassName": "gpu.nvidia.com"}}
+    cluster = FakeCluster(a_document(accelerator=claim))
+    cluster.refusals["apply", RESOURCE_CLAIM_TEMPLATES.plural] = NotServed
+    await new(cluster)[0](KEY)
+    assert told(cluster)["Stalled"] == ("True", "ClaimsNotServed")
+    assert "resource.k8s.io/v1" in message(cluster, "Stalled")
+    assert ("apply", "deployments") not in cluster.writes
+    cluster.refusals.clear()
+    await new(cluster)[0](KEY)
+    assert told(cluster)["Stalled"][0] == "False"
+    assert ("apply", "deployments") in cluster.writes
 
 
 async def test_an_object_that_vanishes_before_its_status_is_written_is_no_error() -> None:

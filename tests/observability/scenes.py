@@ -117,6 +117,7 @@ REVIEWS = 'kvgate_admission_reviews_total{decision="Admit",policy="Reject",opera
 _PROCESS = 'namespace="kvgate-system",pod="kvgate-0",instance="a",job="kvgate"'
 REVIEW_ERRORS = f"kvgate_admission_errors_total{{{_PROCESS}}}"
 RECONCILES = f'kvgate_reconcile_total{{{_PROCESS},result="forbidden"}}'
+REPLACED = f'kvgate_replacements{{{_PROCESS},state="failed"}}'
 CONFLICTS = f'kvgate_reconcile_total{{{_PROCESS},result="conflict"}}'
 STARTED = f"process_start_time_seconds{{{_PROCESS}}}"
 BUCKET = "kvgate_admission_review_duration_seconds_bucket"
@@ -601,6 +602,14 @@ SCENES = (
         "The kvgate controller fails to reconcile InferenceDeployments",
         "4 reconciles of the last hour ended with the result forbidden.",
         starts=0,
+    ),
+    Scene(
+        alert="KvgateReplacementHalted",
+        series={REPLACED: [*always(0, GOOD), *always(2, BAD), *always(0, AFTER)]},
+        innocent=({REPLACED: always(0, 60)},),
+        labels=KVGATE,
+        summary="kvgate has stopped replacing pods",
+        description="Of the engines with pods of this release, 2 did not become ready. All others keep the pods that they have.",
     ),
     Scene(
         alert="KvgateWebhookSlow",

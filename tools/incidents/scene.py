@@ -167,7 +167,7 @@ def read_scene(path: Path) -> Scene:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return {**yaml.load(path.read_text(encoding="utf-8"), _YAML)}  # noqa: S506: it is a safe loader
+        return {**yaml.load(path.read_text(encoding="utf-8"), _YAML)}  # noqa: S506 - it is a safe loader
     except (yaml.YAMLError, TypeError) as error:
         raise SceneError(f"{path.name}: {error}") from error
 

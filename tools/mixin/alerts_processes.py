@@ -14,6 +14,7 @@ _ROUNDED = '{{ printf "%.0f" $value }}'
 """A count of `increase`, which extrapolates."""
 _EXPIRES = f"{aggregate('min', INSTALLED, registry.CERTIFICATE_EXPIRY.name)} - time()"
 _FAILED = select(registry.RECONCILES.name, 'result=~"failed|forbidden|unavailable"')
+_REPLACED_IN_VAIN = select(registry.REPLACEMENTS.name, 'state="failed"')
 _SAYS = over("last_over_time", select(registry.LEADER.name, present("lease")), "2m")
 _LEADS = f"{aggregate('max', (CLUSTER, 'lease', 'namespace', 'pod'), _SAYS)} == 1"
 
@@ -129,6 +130,17 @@ RECONCILE_ERRORS = Alert(
     summary="The kvgate controller fails to reconcile InferenceDeployments",
     description=f"{_ROUNDED} reconciles of the last hour ended with the result {{{{ $labels.result }}}}.",
 )
+REPLACEMENT_HALTED = Alert(
+    name="KvgateReplacementHalted",
+    when="an engine does not become ready with pods that kvgate replaced without an edit",
+    query=f"{aggregate('max', INSTALLED, _REPLACED_IN_VAIN)} > 0",
+    holds_for="3m",
+    severity="warning",
+    summary="kvgate has stopped replacing pods",
+    description=f"Of the engines with pods of this release, {COUNT} did not become ready. All others keep the pods that they have.",
+    cause="kubectl get infd -A    # the column WHY of those that are not ready, and `kubectl kvgate why`",
+    remedy="helm rollback kvgate -n kvgate-system    # or repair, edit or delete those objects: then the others go on",
+)
 WEBHOOK_SLOW = Alert(
     name="KvgateWebhookSlow",
     when="one review in a hundred takes longer",
@@ -151,5 +163,6 @@ ALERTS = (
     CERTIFICATE_EXPIRING,
     REVIEW_ERRORS,
     RECONCILE_ERRORS,
+    REPLACEMENT_HALTED,
     WEBHOOK_SLOW,
 )

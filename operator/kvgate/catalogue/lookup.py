@@ -34,7 +34,31 @@ def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
 @lru_cache(maxsize=1)
 def every_accelerator() -> tuple[Accelerator, ...]:
     """Return all accelerators that a user may name, in the order of the data file."""
-    return tuple(_accelerator(entry) for entry in _accelerator_entries())
+    found = list[Accelerator]()
+    for entry in _accelerator_entries():
+        memory = entry["memory_mib"]
+        low, high = entry.get("memory_mib_range", (memory, memory))
+        major, _, minor = str(entry.get("compute_capability", "")).partition(".")
+        accelerator = Accelerator(
+            name=entry["name"],
+            product=entry["product"],
+            memory_bytes=memory * MIB,
+            memory_low_bytes=low * MIB,
+            memory_high_bytes=high * MIB,
+            compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
+            vendor=entry["vendor"],
+            unified_memory=entry.get("unified_memory", False),
+            nvlink=entry.get("interconnect") == "nvlink",
+            multiprocessors=entry.get("sm_count", 0),
+            memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
+            peak_bf16_flops=entry.get("peak_bf16_flops"),
+            peak_fp8_flops=entry.get("peak_fp8_flops"),
+            is_slice="mig_profile" in entry,
+            gpu_labels=tuple(entry.get("gpu_labels", ())),
+            resource=entry.get("resource", "nvidia.com/gpu"),
+        )
+        found.append(accelerator)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)
@@ -42,30 +66,6 @@ def accelerators() -> tuple[Accelerator, ...]:
     """Return those on which people usually serve: only they are proposed, or guessed where a GPU is not named."""
     pairs = zip(_accelerator_entries(), every_accelerator(), strict=True)
     return tuple(accelerator for entry, accelerator in pairs if "is_seldom" not in entry)
-
-
-def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
-    memory = entry["memory_mib"]
-    low, high = entry.get("memory_mib_range", (memory, memory))
-    major, _, minor = str(entry.get("compute_capability", "")).partition(".")
-    return Accelerator(
-        name=entry["name"],
-        product=entry["product"],
-        memory_bytes=memory * MIB,
-        memory_low_bytes=low * MIB,
-        memory_high_bytes=high * MIB,
-        compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
-        vendor=entry["vendor"],
-        unified_memory=entry.get("unified_memory", False),
-        nvlink=entry.get("interconnect") == "nvlink",
-        multiprocessors=entry.get("sm_count", 0),
-        memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
-        peak_bf16_flops=entry.get("peak_bf16_flops"),
-        peak_fp8_flops=entry.get("peak_fp8_flops"),
-        is_slice="mig_profile" in entry,
-        gpu_labels=tuple(entry.get("gpu_labels", ())),
-        resource=entry.get("resource", "nvidia.com/gpu"),
-    )
 
 
 @lru_cache(maxsize=1)
@@ -81,14 +81,10 @@ def driver_memory_mib() -> Mapping[str, int]:
     }
 
 
+@lru_cache(maxsize=512)
 def nvml_mib(name: str) -> int | None:
     """Return the MiB that NVML reports of an accelerator, by its short name; None where no source states it."""
-    return _nvml_mib().get(name)
-
-
-@lru_cache(maxsize=1)
-def _nvml_mib() -> Mapping[str, int]:
-    return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
+    return next((entry.get("nvml_memory_mib") for entry in _accelerator_entries() if entry["name"] == name), None)
 
 
 _MIG_RESOURCE = pattern(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")

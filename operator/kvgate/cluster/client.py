@@ -4,9 +4,11 @@ The first two are found in the way of kubectl, or else in the way of a pod. Each
 """
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -16,8 +18,8 @@ import aiohttp
 import msgspec
 import yaml
 from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, ApiException, Configuration
-from kubernetes.aio.dynamic import DynamicClient
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from msgspec import Struct
 
 from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
@@ -81,15 +83,12 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
-LISTED = "LISTED"
-"""Type of the events with which the changes of a kind begin: one for each object that is there."""
 WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
-"""Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
+"""Life of a watch, and the silence after which it is asked anew. A bookmark comes every minute; the first of a quiet kind took two."""
 MAX_EVENT_BYTES = 4 << 20
 """Largest event of a watch; the API server stores objects of 1.5 MiB."""
-QUIET_SECONDS = 1.0
-"""Pause after a watch that ended without an event."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
 LOG_BYTES = 1 << 16
@@ -147,6 +146,24 @@ WEBHOOK_CONFIGURATIONS = Kind(
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
+class _Connections(RESTClientObject):  # type: ignore[misc] # the library has no types
+    """TLS, proxy and session as the client library makes them from a configuration. Its own requests are not used: they copy each document
+    twice, and look up the same names each time."""
+
+    @cached_property
+    def session(self) -> aiohttp.ClientSession:
+        opened: aiohttp.ClientSession = self._create_pool_manager()
+        self.pool_manager = opened  # it is closed with the rest
+        return opened
+
+    @cached_property
+    def fixed(self) -> dict[str, Any]:
+        """Parameters of every request."""
+        name = self.configuration.tls_server_name
+        chosen = {"proxy": self.proxy, "proxy_headers": self.proxy_headers, "server_hostname": name}
+        return {key: value for key, value in chosen.items() if value}
+
+
 class Cluster:
     """A connection to the API server; it is used and closed in the event loop that made it."""
 
@@ -157,19 +174,18 @@ class Cluster:
         configuration.trace_configs = [request_trace(observe, may_write)]
         # aiohttp looks for proxies and a netrc file before each request, in another thread, which takes a fifth of its time
         configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
-        self._client = ApiClient(configuration)
-        self._client.user_agent = USER_AGENT
-        self._dynamic = DynamicClient(self._client)
+        self._configuration = configuration
+        self._connections = _Connections(configuration)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
+        await self._connections.close()
 
     async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
         try:
-            return await self._send("get", kind.resource, "get", kind.path(namespace, name))
+            return await self._send("get", kind.resource, "GET", kind.path(namespace, name))
         except NotFound:
             return None
 
@@ -177,81 +193,62 @@ class Cluster:
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
-        return self._listed(kind, namespace, label_selector=label_selector)
+        return self._listed(kind, namespace, labelSelector=label_selector)
 
     def list_metadata(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the metadata of the objects alone: their specs may be large, and the API server leaves them out."""
-        accepted = {"Accept": _METADATA_ONLY}
-        return self._listed(kind, namespace, label_selector=label_selector, header_params=accepted)
+        return self._listed(kind, namespace, accept=_METADATA_ONLY, labelSelector=label_selector)
 
-    async def _listed(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
-        async for page in self._pages(kind, namespace, **parameters):
+    async def _listed(
+        self, kind: Kind, namespace: str | None, *, accept: str = _JSON, **query: str | None
+    ) -> AsyncIterator[Document]:
+        async for page in self._pages(kind, namespace, accept=accept, **query):
             for item in _items(kind, page):
                 yield item
 
-    async def _pages(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
+    async def _pages(
+        self, kind: Kind, namespace: str | None, *, accept: str = _JSON, **query: str | None
+    ) -> AsyncIterator[Document]:
         following: str | None = None
         while following != "":
-            page = await self._send(
-                "list", kind.resource, "get", kind.path(namespace), limit=PAGE_SIZE, _continue=following, **parameters
-            )
+            asked = {"limit": PAGE_SIZE, "continue": following, **query}
+            page = await self._send("list", kind.resource, "GET", kind.path(namespace), query=asked, accept=accept)
             yield page
             following = page["metadata"].get("continue", "")
 
-    async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
-        """Return a page of all objects as the API server wrote it, for readers that decode a part of it."""
-        body: bytes = await self._receive(
-            "list", kind.resource, "get", kind.path(None), _read, limit=limit, _continue=following or None
-        )
+    async def read_page(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        limit: int,
+        following: str = "",
+        label_selector: str | None = None,
+    ) -> bytes:
+        """Return a page of objects as the API server wrote it, for readers that decode a part of it."""
+        query = {"limit": limit, "continue": following or None, "labelSelector": label_selector}
+        body: bytes = await self._receive("list", kind.resource, "GET", kind.path(namespace), _read, query=query)
         return body
 
-    async def changes(
-        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
-    ) -> AsyncIterator[tuple[str, Document]]:
-        """Yield every object as LISTED, and then every change as ADDED, MODIFIED or DELETED, until the API server forgets the version.
-
-        Raises Unavailable where the connection ends: what it had to report is found by another list.
-        """
-        chosen: dict[str, Any] = {"label_selector": label_selector} if label_selector else {}
-        version = ""
-        async for page in self._pages(kind, namespace, **chosen):
-            version = page["metadata"]["resourceVersion"]
-            for item in _items(kind, page):
-                yield LISTED, item
-        while version:
-            before = version
-            async for line in self.watch(kind, version, namespace, **chosen):
-                event = _decode_event(line)
-                if event.type == "ERROR":  # the version is too old, mostly
-                    return
-                version = event.object["metadata"]["resourceVersion"]
-                if event.type != "BOOKMARK":
-                    yield event.type, event.object
-            if version == before:
-                await asyncio.sleep(QUIET_SECONDS)
-
     async def watch(
-        self, kind: Kind, version: str, namespace: str | None = None, **chosen: Any
+        self, kind: Kind, version: str, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[bytes]:
-        """Yield the events of a kind as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
+        """Yield the events of a kind as the API server writes them, one a line, until the watch ends or is silent. Raises Unavailable.
+
+        Who watches again from the last version misses nothing that a dead connection did not deliver.
+        """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": WATCH_SECONDS,
             "resourceVersion": version,
+            "labelSelector": label_selector,
         }
         limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
         answer: aiohttp.ClientResponse = await self._receive(
-            "watch",
-            kind.resource,
-            "get",
-            kind.path(namespace),
-            _opened,
-            query_params=[*query.items()],
-            limit_of_client=limit,
-            **chosen,
+            "watch", kind.resource, "GET", kind.path(namespace), _opened, query=query, limit_of_client=limit
         )
         rest = b""
         try:
@@ -262,22 +259,24 @@ class Cluster:
                         yield line
                     if len(rest) > MAX_EVENT_BYTES:  # the connection is closed, and the kind is listed anew
                         raise Unavailable("watch", kind.resource, "an event is too large")
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except TimeoutError:
+            return
+        except (aiohttp.ClientError, OSError) as error:
             raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
         """List a single object, which raises what a whole list would raise."""
-        await self._send("list", kind.resource, "get", kind.path(namespace), limit=1)
+        await self._send("list", kind.resource, "GET", kind.path(namespace), query={"limit": 1})
 
     async def apply(self, kind: Kind, body: Document, *, is_first: bool = False) -> Document:
         """Apply on the server side; fields that others set and kvgate does not remain theirs.
 
         The first time, fields with another value that somebody else set raise Conflict: the object is not ours.
         """
-        metadata = body["metadata"]
+        metadata, query = body["metadata"], {"fieldManager": FIELD_MANAGER, "force": str(not is_first).lower()}
         return await self._send(
-            "patch", kind.resource, "patch", kind.path(metadata.get("namespace"), metadata["name"]), body=body,
-            content_type="application/apply-patch+yaml", field_manager=FIELD_MANAGER, force_conflicts=not is_first,
+            "patch", kind.resource, "PATCH", kind.path(metadata.get("namespace"), metadata["name"]), body=body,
+            content_type="application/apply-patch+yaml", query=query,
         )  # fmt: skip
 
     async def patch_status(self, kind: Kind, metadata: Document, status: Document) -> Document:
@@ -285,8 +284,8 @@ class Cluster:
         path = kind.path(metadata["namespace"], metadata["name"])
         body = {"metadata": {"uid": metadata["uid"]}, "status": status}
         return await self._send(
-            "patch", f"{kind.resource}/status", "patch", f"{path}/status", body=body,
-            content_type="application/merge-patch+json", field_manager=FIELD_MANAGER,
+            "patch", f"{kind.resource}/status", "PATCH", f"{path}/status", body=body, content_type=_MERGE,
+            query={"fieldManager": FIELD_MANAGER},
         )  # fmt: skip
 
     async def remove(self, kind: Kind, metadata: Document, paths: Sequence[str]) -> Document:
@@ -294,31 +293,29 @@ class Cluster:
         version = {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
         removals = [{"op": "remove", "path": path} for path in paths]
         return await self._send(
-            "patch", kind.resource, "patch", kind.path(metadata["namespace"], metadata["name"]), body=[version, *removals],
-            content_type="application/json-patch+json", field_manager=FIELD_MANAGER,
+            "patch", kind.resource, "PATCH", kind.path(metadata["namespace"], metadata["name"]), body=[version, *removals],
+            content_type="application/json-patch+json", query={"fieldManager": FIELD_MANAGER},
         )  # fmt: skip
 
     async def create(self, kind: Kind, body: Document, *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> Document:
         """Create an object. Raises Conflict where the name is taken."""
         path = kind.path(body["metadata"]["namespace"])
-        return await self._send("create", kind.resource, "post", path, body=body, timeout_seconds=timeout_seconds)
+        return await self._send("create", kind.resource, "POST", path, body=body, timeout_seconds=timeout_seconds)
 
     async def update(self, kind: Kind, body: Document, *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> Document:
         """Replace an object. Raises Conflict where it no longer has the resourceVersion that was read."""
         path = kind.path(body["metadata"]["namespace"], body["metadata"]["name"])
-        return await self._send("update", kind.resource, "put", path, body=body, timeout_seconds=timeout_seconds)
+        return await self._send("update", kind.resource, "PUT", path, body=body, timeout_seconds=timeout_seconds)
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Document) -> Document:
         """Send a JSON merge patch."""
         path = kind.path(namespace, name)
-        return await self._send(
-            "patch", kind.resource, "patch", path, body=body, content_type="application/merge-patch+json"
-        )
+        return await self._send("patch", kind.resource, "PATCH", path, body=body, content_type=_MERGE)
 
     async def delete(self, kind: Kind, namespace: str, name: str) -> None:
         """Delete an object; one that is gone already is no error."""
         with suppress(NotFound):
-            await self._send("delete", kind.resource, "delete", kind.path(namespace, name))
+            await self._send("delete", kind.resource, "DELETE", kind.path(namespace, name))
 
     async def events_about(self, namespace: str, **regarding: str) -> Sequence[Document]:
         """Return events about one object, the newest last; `regarding` has its uid, or its kind and name.
@@ -327,8 +324,8 @@ class Cluster:
         """
         selector = ",".join(f"regarding.{name}={value}" for name, value in regarding.items())
         found = await self._receive(
-            "list", EVENTS.resource, "get", EVENTS.path(namespace), _events, timeout_seconds=EVENTS_TIMEOUT_SECONDS,
-            field_selector=selector, limit=MAX_EVENTS,
+            "list", EVENTS.resource, "GET", EVENTS.path(namespace), _events, timeout_seconds=EVENTS_TIMEOUT_SECONDS,
+            query={"fieldSelector": selector, "limit": MAX_EVENTS},
         )  # fmt: skip
         return sorted(found, key=_time_of_event)
 
@@ -343,8 +340,8 @@ class Cluster:
     async def _log(self, namespace: str, pod: str, query: Mapping[str, object]) -> str:
         return str(
             await self._receive(
-                "get", "pods/log", "get", f"{PODS.path(namespace, pod)}/log", _log_text,
-                timeout_seconds=LOG_TIMEOUT_SECONDS, query_params=[*query.items()], header_params={"Accept": "*/*"},
+                "get", "pods/log", "GET", f"{PODS.path(namespace, pod)}/log", _log_text,
+                timeout_seconds=LOG_TIMEOUT_SECONDS, query=query, accept="*/*",
             )
         )  # fmt: skip
 
@@ -354,36 +351,41 @@ class Cluster:
 
     async def _receive(
         self, verb: str, resource: str, method: str, path: str, read: Callable[[Any], Awaitable[Any]], *,
+        body: object = None, content_type: str = _JSON, accept: str = _JSON, query: Mapping[str, object] | None = None,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, limit_of_client: aiohttp.ClientTimeout | None = None,
-        **parameters: Any,
     ) -> Any:  # fmt: skip
-        """Send a request and read its answer; all requests of this class pass here."""
-        limit = limit_of_client or aiohttp.ClientTimeout(total=timeout_seconds)
+        """Send a request and read its answer; all requests of this class pass here. Parameters of the query that are None are left out."""
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": USER_AGENT}
         try:
             async with asyncio.timeout(timeout_seconds):
-                answer = await self._dynamic.request(
-                    method, path, serialize=False, _request_timeout=limit, **parameters
-                )
+                for setting in (await self._configuration.auth_settings()).values():
+                    headers[setting["key"]] = setting["value"]
+                answer = await self._connections.session.request(
+                    method, self._configuration.host + path, headers=headers, data=_encoded(body),
+                    params={key: str(value) for key, value in (query or {}).items() if value is not None},
+                    timeout=limit_of_client or aiohttp.ClientTimeout(total=timeout_seconds), **self._connections.fixed,
+                )  # fmt: skip
+                if not answer.ok:
+                    raise error_of(verb, resource, answer.status, await answer.read())
                 return await read(answer)
-        except ApiException as error:
-            raise error_of(verb, resource, error.status, error.body) from error
         except TimeoutError as error:
             raise Unavailable(verb, resource, f"no answer within {timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(verb, resource, str(error) or type(error).__name__) from error
 
 
+def _encoded(body: object) -> bytes | None:
+    if body is None:
+        return None
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # half a surrogate pair, which the API server replaces
+        return json.dumps(body).encode()
+
+
 def _items(kind: Kind, page: Document) -> Iterator[Document]:
     """Yield the items of a list with apiVersion and kind, which they lack; a list of metadata without an item says null."""
     return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
-
-
-class _Event(Struct):
-    type: str
-    object: Document
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

@@ -150,7 +150,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         return is_owned_by(child, self.uid) or was_ours(child, self.document["metadata"]["name"])
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class Judged(Struct, frozen=True, kw_only=True, weakref=True):
     """An assessment, and the accelerator that the pods go to."""
 
     assessment: Assessment

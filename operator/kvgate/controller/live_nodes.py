@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.cluster.client import NODES, RESOURCE_SLICES, Cluster
-from kvgate.cluster.errors import ApiError
 from kvgate.cluster.following import Follower
 from kvgate.controller.decision import Key
 from kvgate.nodes.devices import DeviceSlice, SliceObject, claimable, slice_of_devices
@@ -53,6 +52,12 @@ class LiveNodes:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LIST_SECONDS):
                 await asyncio.gather(*(each.wait() for each in self.tried))
+
+    def node(self, type: str, found: NodeObject) -> None:  # noqa: A002 - as the API server calls it
+        self.drop_node(found.metadata.name) if type == "DELETED" else self.put_node(found)
+
+    def devices(self, type: str, found: SliceObject) -> None:  # noqa: A002 - as the API server calls it
+        self.drop_slice(found.metadata.name) if type == "DELETED" else self.put_slice(found)
 
     def put_node(self, found: NodeObject) -> None:
         seen = hash(repr((sorted(found.metadata.labels.items()), found.spec, found.status)))
@@ -141,19 +146,13 @@ class LiveNodes:
 async def follow(cluster: Cluster, nodes: LiveNodes, troubles: Troubles, enqueue: Callable[[Key], object]) -> None:
     """Keep nodes and devices up to date for ever, and enqueue the objects that a change concerns."""
 
-    def refused(plural: str) -> Callable[[Exception], None]:
-        return lambda error: troubles.note(f"watch of {plural}", error, expected=ApiError)
-
+    listed, sliced = nodes.tried
     followers: tuple[Follower[Any], ...] = (
+        Follower(cluster, NODES, nodes.node, troubles, shape=NodeObject, keep=nodes.keep_nodes, tried=listed),
         Follower(
-            cluster, NODES, NodeObject,
-            put=nodes.put_node, keep=nodes.keep_nodes, drop=nodes.drop_node, refused=refused("nodes"), tried=nodes.tried[0],
+            cluster, RESOURCE_SLICES, nodes.devices, troubles, shape=SliceObject, keep=nodes.keep_slices, tried=sliced
         ),
-        Follower(
-            cluster, RESOURCE_SLICES, SliceObject,
-            put=nodes.put_slice, keep=nodes.keep_slices, drop=nodes.drop_slice, refused=refused("resourceslices"), tried=nodes.tried[1],
-        ),
-    )  # fmt: skip
+    )
     async with asyncio.TaskGroup() as tasks:
         for follower in followers:
             tasks.create_task(follower.run_forever())

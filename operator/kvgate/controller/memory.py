@@ -1,10 +1,12 @@
 """The process's memory of each object: its last judgement, corrections of its children, reports of its pods, figures of the metrics."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,6 +55,8 @@ REFUSED_SECONDS = 240.0
 MAX_CORRECTIONS = 3
 """Corrections of the same difference within WINDOW_SECONDS; a difference that still comes back is wanted by somebody."""
 _MAY_PASS = (Reason.QUOTA_EXCEEDED, Reason.ADMISSION_DENIED)
+_OF_OBJECT = 2
+"""Members of a judgement's basis that are about one object."""
 Difference = tuple[str, ...]
 """Hash of what is wanted, and the paths that differ from it."""
 
@@ -113,7 +117,7 @@ class Corrections:
 class _Judgement(Struct, frozen=True, kw_only=True):
     """The last judgement of an object, and what it was made with."""
 
-    basis: object
+    basis: tuple[object, ...]
     then: Calibration
     newest: Calibration
     judged: Judged
@@ -137,6 +141,9 @@ class Memory:
         self._judge = judge
         self._samples: dict[Key, DeploymentSample] = {}
         self._judged: dict[Key, _Judgement] = {}
+        self._equal: WeakValueDictionary[object, Judged] = WeakValueDictionary()
+        """Judgements of specs and facts, for objects that are alike in all of them; one that nobody has any more goes."""
+        self._asked: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
         self._pods: dict[Key, tuple[PodSample, ...]] = {}
@@ -170,13 +177,22 @@ class Memory:
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
-        beside = situation.models, situation.skip, situation.offer
-        judged = await self._judge(owner, situation.config, then, *beside)
+        judged = await self._judged_once(owner, situation, basis, then)
         if not _is_alike(judged, then, newest):
-            today = await self._judge(owner, situation.config, newest, *beside)
-            judged = replace(judged, newest=today)
+            judged = replace(judged, newest=await self._judged_once(owner, situation, basis, newest))
         self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged
+
+    async def _judged_once(
+        self, owner: InferenceDeployment, situation: Situation, basis: tuple[object, ...], calibration: Calibration
+    ) -> Judged:
+        """Judge, or return the judgement of an equal spec with equal facts; one of the same namespace that is on its way is waited for."""
+        question = repr(owner.spec), basis[_OF_OBJECT:], calibration
+        async with self._asked.setdefault((owner.namespace, question), asyncio.Lock()):
+            if (judged := self._equal.get(question)) is None:
+                beside = situation.models, situation.skip, situation.offer
+                judged = self._equal[question] = await self._judge(owner, situation.config, calibration, *beside)
+            return judged
 
     def judged(self, key: Key, situation: Situation) -> Judged | None:
         """Return the judgement if it was made already, and if no start was learnt since that could change it."""
@@ -190,8 +206,11 @@ class Memory:
         return known.judged
 
     @staticmethod
-    def _basis(situation: Situation) -> object:
-        """Return all but the observed starts that the judgement depends on; the text behind configFrom is kept as a digest."""
+    def _basis(situation: Situation) -> tuple[object, ...]:
+        """Return all but the observed starts that the judgement depends on; the text behind configFrom is kept as a digest.
+
+        The first two name the object and its spec.
+        """
         metadata, config = situation.document["metadata"], situation.config
         content = (
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
@@ -294,6 +313,10 @@ class Memory:
         )
         return replace(sample, pods=tuple(pods))
 
+    def expect(self, key: Key, deployment: Document) -> None:
+        """Have the pods of a Deployment looked at whose object was not reconciled yet; its first run decides whether it is its own."""
+        self._deployments[key] = deployment["metadata"].get("uid", "")
+
     def deployments(self) -> dict[str, Key]:
         """Return the objects by the uid of their Deployment."""
         return {uid: key for key, uid in self._deployments.items()}
@@ -302,6 +325,11 @@ class Memory:
         """Return what the pods reported; None until they were read, after a restart as well."""
         seen = self._observations.get(key)
         return replace(seen, remark=self._remarks.get(key, "")) if seen else None
+
+    def crashed(self) -> dict[Key, frozenset[str]]:
+        """Return the names of the pods that have crashed, of the objects that have such pods."""
+        seen = self._observations.items()
+        return {key: frozenset(crash.pod for crash in each.crashes) for key, each in seen if each.crashes}
 
     def running_images(self) -> dict[Key, frozenset[str]]:
         """Return the digests of the images that the ready pods of each object run."""
@@ -378,16 +406,6 @@ class Memory:
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
-
-
-def _state(document: Document) -> tuple[object, ...]:
-    """Return all of the object itself that a decision depends on; the uid is first."""
-    metadata = document["metadata"]
-    annotations = metadata.get("annotations") or {}
-    ours = tuple(
-        annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
-    )
-    return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
 
 
 def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, str]:

@@ -190,6 +190,8 @@ class Scraper:
 
 REPORT_AFTER = 2
 """Number of times that the same trouble must occur in a row before a condition reports it; one lost answer is normal."""
+MOST_LEFT_OUT = 8
+"""Answers that a pod may owe before it is read less often: one round later each time, and in the end two minutes apart."""
 SETTLED_AFTER = 20
 """Number of times in a row that a container must report the same other capacity, before it replaces the first: five minutes."""
 RELIST_SECONDS = 300.0
@@ -241,6 +243,8 @@ class _Answers:
     trouble: PodTrouble | None = None
     last: ScrapeResult | None = None
     streak: int = 0
+    left_out: int = 0
+    """Rounds that pass before the container is read again."""
     logged: set[ScrapeResult] = field(default_factory=set)
     length: int | Scrape | None = None
     """Longest request that it serves, which does not change either, or what was wrong when it was asked."""
@@ -249,6 +253,11 @@ class _Answers:
     def is_length_settled(self) -> bool:
         """True where asking again would bring nothing else."""
         return isinstance(self.length, int) or (self.length is not None and self.length.result not in _NO_ANSWER)
+
+    def is_due(self) -> bool:
+        """Return True where the container is read in this round."""
+        self.left_out = max(0, self.left_out - 1)
+        return self.left_out == 0
 
     def settled(self, scrape: Scrape) -> Scrape:
         """Return the scrape without its capacity, unless that has stayed long enough to take the place of the first one."""
@@ -281,7 +290,11 @@ class Observer:
         self._events = PodEvents(cluster)
         self._owners = frozenset[str]()
         """Uids of our Deployments at the last look."""
+        self._untold = frozenset[Key]()
+        """Objects whose pods' hindrances changed before any run has seen the object: after a start the watch begins those runs."""
         self._round = asyncio.Lock()
+        self.has_begun = asyncio.Event()
+        """Set once it is known why pods are not ready, or that this cannot be known now."""
         self._answers: dict[tuple[str, int], _Answers] = {}
         """Answers by the pod's uid and its restarts."""
 
@@ -291,9 +304,14 @@ class Observer:
 
         async def round_() -> None:
             nonlocal listed_at
-            if clock() - listed_at > RELIST_SECONDS:
-                await self._pods.relist(self._cluster, self._namespaces)
-                listed_at = clock()
+            try:
+                if clock() - listed_at > RELIST_SECONDS:
+                    await self._pods.relist(self._cluster, self._namespaces)
+                    listed_at = clock()
+                if not self.has_begun.is_set():
+                    await self.look_at_hindrances()
+            finally:
+                self.has_begun.set()
             await self.run_once()
 
         await repeat(
@@ -332,20 +350,23 @@ class Observer:
         found = {
             key: [each for each in map(self._events.hindrance, pods) if each is not None] for key, pods in owned.items()
         }
-        for key in self._memory.hinder(found):
+        self._untold = (self._untold | frozenset(self._memory.hinder(found))) & owned.keys()
+        for key in (told := self._untold & self._memory.keys()):
             self._enqueue(key)
-        if concerned := {key for key, pods in owned.items() if self._is_news(key, pods, ended)}:
+        self._untold -= told
+        crashed = self._memory.crashed()
+        news = ((key, pods) for key, pods in owned.items() if ended or key in crashed)
+        if concerned := {key for key, pods in news if self._is_news(pods, ended, crashed.get(key, frozenset()))}:
             await self.run_once(concerned)
         self._pods.ended_anew -= {uid for uid in ended if not self._is_due(uid, owned)}
         if self._pods.ended_anew:
             self._pods.hindered.set()
 
-    def _is_news(self, key: Key, pods: Sequence[Pod], ended: Collection[str]) -> bool:
+    @staticmethod
+    def _is_news(pods: Sequence[Pod], ended: Collection[str], crashed: Collection[str]) -> bool:
         """Return True where an engine ended, or where one that has crashed is gone or ready."""
-        crashed = {crash.pod for crash in (self._memory.observation(key) or Observation()).crashes}
-        return any(pod.uid in ended for pod in pods) or not crashed <= {
-            pod.name for pod in pods if pod.ended and not pod.is_ready
-        }
+        still = {pod.name for pod in pods if pod.ended and not pod.is_ready}
+        return any(pod.uid in ended for pod in pods) or not still.issuperset(crashed)
 
     def _is_due(self, uid: str, owned: Mapping[Key, Sequence[Pod]]) -> bool:
         return any(pod.uid == uid and self._logs.is_due(pod) for pods in owned.values() for pod in pods)
@@ -383,7 +404,8 @@ class Observer:
             for key in self._memory.observe(seen):
                 self._enqueue(key)
 
-    async def _scrape_all(self, pods: Sequence[Pod]) -> None:
+    async def _scrape_all(self, ready: Sequence[Pod]) -> None:
+        pods = [pod for pod in ready if self._answers[_identity(pod)].is_due()]
         asked = await asyncio.gather(*map(self._ask, pods), return_exceptions=True)
         for pod, scrape in zip(pods, asked, strict=True):
             if isinstance(scrape, Scrape):
@@ -406,6 +428,7 @@ class Observer:
         scrape = answer.settled(scrape)
         answer.streak = answer.streak + 1 if scrape.result is answer.last else 1
         answer.last = scrape.result
+        answer.left_out = min(answer.streak - MOST_LEFT_OUT, MOST_LEFT_OUT) if scrape.result in _NO_ANSWER else 0
         if scrape.result is ScrapeResult.READ:
             answer.reading, answer.trouble = scrape.reading, None
             return

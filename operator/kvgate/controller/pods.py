@@ -269,9 +269,10 @@ class KnownPods:
 
 
 _MOST_SINGLE = 3
-"""ReplicaSets of a namespace that are requested one by one; more are listed by the labels of their pods."""
+"""ReplicaSets of a namespace that are requested one by one; more are listed at once."""
 _MOST_LABELS = 50
-"""Labels in one request: with 63 characters each it stays below the length of a URL that proxies accept."""
+"""Labels in one request: with 63 characters each it stays below the length of a URL that proxies accept. Beyond it all that have our label
+are listed."""
 
 
 async def _replica_sets(cluster: Cluster, namespace: str, pods: Collection[Pod]) -> dict[str, Document]:
@@ -279,12 +280,10 @@ async def _replica_sets(cluster: Cluster, namespace: str, pods: Collection[Pod])
     if len(pods) <= _MOST_SINGLE:
         single = [await cluster.find(REPLICA_SETS, namespace, pod.replica_set[0]) for pod in pods if pod.replica_set]
         return {body["metadata"]["uid"]: body for body in single if body}
-    labels, found = sorted({pod.label for pod in pods}), dict[str, Document]()
-    for start in range(0, len(labels), _MOST_LABELS):
-        chosen = f"{OWNER_LABEL} in ({','.join(labels[start : start + _MOST_LABELS])})"
-        async for body in cluster.list_metadata(REPLICA_SETS, namespace, label_selector=chosen):
-            found[body["metadata"]["uid"]] = body
-    return found
+    wanted, labels = {pod.replica_set[1] for pod in pods if pod.replica_set}, sorted({pod.label for pod in pods})
+    chosen = f"{OWNER_LABEL} in ({','.join(labels)})" if len(labels) <= _MOST_LABELS else OWNER_LABEL
+    listed = cluster.list_metadata(REPLICA_SETS, namespace, label_selector=chosen)
+    return {uid: body async for body in listed if (uid := body["metadata"]["uid"]) in wanted}
 
 
 KEPT_SECONDS = 600.0

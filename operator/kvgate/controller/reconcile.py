@@ -266,6 +266,7 @@ class Reconciler:
             hindrances=self._hindrances(key, intent),
         )  # fmt: skip
         self._show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
+        self._memory.settled(key, situation.document, status)  # first as well: the echo may come before the answer
         written = await self._write_status(situation.document, state, status)
         await self._tell_of_loss(key, situation.document, status)
         self._look_at_loads_again(key, intent, state.now)
@@ -273,7 +274,6 @@ class Reconciler:
             raise error
         if intent.replaced and intent.obstacle is None:
             await self._memory.records.remove(self._cluster, key[0], intent.replaced)
-        self._memory.settled(key, situation.document, status)
         if intent.obstacle is None:
             self.live.trust(key)
         else:

@@ -124,6 +124,8 @@ class WorkQueue(SingleFlight[Key, None]):
         self._later: dict[Key, None] = {}
         """Keys that want a run when there is nothing better to do, in their order."""
         self._num_lanes = 0
+        self.awaited_by_later = asyncio.Event()
+        """They wait for this: without the pods, a first look would find another status than the last process left."""
 
     async def reconcile(self, key: Key) -> None:
         """Wait for the end of a run that begins after now. Where the run fails, another one is enqueued."""
@@ -142,6 +144,7 @@ class WorkQueue(SingleFlight[Key, None]):
             self._add_task(self._work_off())
 
     async def _work_off(self) -> None:
+        await self.awaited_by_later.wait()
         while self._later:
             key = next(iter(self._later))
             del self._later[key]
@@ -342,6 +345,7 @@ class Resync:
                     await live.relist(cluster, kind, self._namespaces)
                 for key, deployment in live.deployments():
                     self._pace.note(key, deployment)
+                    self._memory.expect(key, deployment)
                 self._pace.is_known = True
         except ApiError as error:
             self._troubles.note("start", error, expected=ApiError)

@@ -12,9 +12,9 @@ from functools import partial
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.base import Document
 from kvgate.budget import Accounting, ModelShape
-from kvgate.cluster.client import INFERENCE_DEPLOYMENTS, LISTED, PODS, Cluster, Kind, load_configuration
-from kvgate.cluster.errors import ApiError
+from kvgate.cluster.client import INFERENCE_DEPLOYMENTS, PODS, Cluster, Kind, load_configuration
 from kvgate.cluster.events import EventRecorder
+from kvgate.cluster.following import LISTED, Follower
 from kvgate.controller.decision import key_of
 from kvgate.controller.fetches import WORKERS, fetch_in_worker
 from kvgate.controller.judging import LIMITS, judge_in_worker
@@ -30,14 +30,11 @@ from kvgate.controller.schedule import Connect, Resync, WorkQueue
 from kvgate.controller.state import Process
 from kvgate.rendering.labels import OWNER_LABEL, PassedOn
 from kvgate.runtime import background
-from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
-SOON_SECONDS = 0.1
+SOON_SECONDS = 0.5
 """Pause before the reconcile that a child wants: Kubernetes writes its status several times in a moment."""
-BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Pauses of a watch that breaks again and again; an outage may be long."""
 
 
 _log = logging.getLogger(__name__)
@@ -68,14 +65,15 @@ async def _operate(process: Process) -> None:
     )
     memory.passed_on = PassedOn(labels=tuple(options.pass_labels), annotations=tuple(options.pass_annotations))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
-    async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
-        recorder = EventRecorder(cluster)
+    async with connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(pool.close)
+        starting = asyncio.create_task(pool.start())  # the workers take a second, in which everything is listed
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
         pace = process.pace
         reconciler = Reconciler(
-            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes,
+            cluster, EventRecorder(cluster), memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes,
             allowed=options.allowed, pace=pace,
         )  # fmt: skip
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
@@ -92,22 +90,23 @@ async def _operate(process: Process) -> None:
             cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
             enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
+        queue.awaited_by_later = observer.has_begun
         tasks = [
             beat,
-            asyncio.create_task(observer.run_forever(options.observe_seconds)),
-            asyncio.create_task(observer.run_hindrances_forever()),
-            asyncio.create_task(observer.run_events_forever()),
+            starting,
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
+            asyncio.create_task(_keep_certificate(process, cluster)),
         ]
-        if options.webhook_secret:
-            from kvgate.controller.certificates import WebhookCertificate  # 11 MiB, where kvgate makes the certificate
-
-            keeper = WebhookCertificate(cluster, options.webhook_secret, options.webhook_configuration)
-            tasks.append(asyncio.create_task(keeper.run_forever(process.troubles)))
         if nodes:
             tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            await starting
+            tasks += (
+                asyncio.create_task(observer.run_forever(options.observe_seconds)),
+                asyncio.create_task(observer.run_hindrances_forever()),
+                asyncio.create_task(observer.run_events_forever()),
+            )
             if nodes:
                 await nodes.first_list()
             await _watch(process, connect, Handlers(queue, reconciler, memory, pods))
@@ -119,6 +118,15 @@ async def _operate(process: Process) -> None:
                 task.cancel()
 
 
+async def _keep_certificate(process: Process, cluster: Cluster) -> None:
+    """Make and renew the webhook's certificate where kvgate is to do that."""
+    if process.options.webhook_secret:
+        from kvgate.controller.certificates import WebhookCertificate  # 11 MiB
+
+        keeper = WebhookCertificate(cluster, process.options.webhook_secret, process.options.webhook_configuration)
+        await keeper.run_forever(process.troubles)
+
+
 async def _watch(process: Process, connect: Connect, handlers: "Handlers") -> None:
     """Follow all kinds in all namespaces until the process stops; each namespace has a connection of its own."""
     stopped = asyncio.create_task(asyncio.to_thread(process.stop.wait))
@@ -126,8 +134,11 @@ async def _watch(process: Process, connect: Connect, handlers: "Handlers") -> No
         for namespace in process.options.namespaces or (None,):
             cluster = await stack.enter_async_context(connect())
             for kind, handler in handlers.by_kind:
-                following = asyncio.create_task(follow(cluster, kind, namespace, handler, process.troubles))
-                stack.callback(following.cancel)
+                selector = None if kind is INFERENCE_DEPLOYMENTS else OWNER_LABEL
+                follower: Follower[Document] = Follower(
+                    cluster, kind, handler, process.troubles, namespace=namespace, label_selector=selector
+                )
+                stack.callback(asyncio.create_task(follower.run_forever()).cancel)
         await stopped
 
 
@@ -208,25 +219,3 @@ class Handlers:
             self._pods.forget(document["metadata"]["uid"])
         else:
             self._pods.put(document)
-
-
-async def follow(cluster: Cluster, kind: Kind, namespace: str | None, handler: _Handler, troubles: Troubles) -> None:
-    """Tell the handler of every object of a kind and of its changes, for ever: a watch that breaks begins anew.
-
-    An event that cannot be understood is counted and logged; the resync finds what it would have reported.
-    """
-    selector, loop = None if kind is INFERENCE_DEPLOYMENTS else OWNER_LABEL, f"watch of {kind.plural}"
-    pauses = iter(BACKOFF_SECONDS)
-    while True:
-        try:
-            async for type_, document in cluster.changes(kind, namespace, label_selector=selector):
-                if type_ != LISTED:  # a list that can never be followed must not come every second
-                    pauses = iter(BACKOFF_SECONDS)
-                try:
-                    handler(type_, document)
-                except Exception as error:  # noqa: BLE001 - an event may hold anything
-                    troubles.note(loop, error)
-            troubles.over(loop)
-        except ApiError as error:
-            troubles.note(loop, error, expected=ApiError)
-        await asyncio.sleep(next(pauses, BACKOFF_SECONDS[-1]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -43,7 +44,7 @@ from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.statement.deployment import guarantee_of, workload_of
 
 
-class PreviousStatus(Struct, frozen=True, kw_only=True):
+class PreviousStatus(Struct, frozen=True, kw_only=True, dict=True):
     """The status before this run. From it conditions keep their transition times, and old pods their effective values."""
 
     status: Mapping[str, Any]
@@ -55,7 +56,7 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
     dropped: frozenset[str] = frozenset()
     """Fields that the CRD in the cluster does not know: the API server drops them, and to write them again would change nothing."""
 
-    @property
+    @cached_property
     def conditions(self) -> tuple[Condition, ...]:
         """The previous conditions; none where one of them cannot be read."""
         try:

@@ -291,9 +291,26 @@ def _printed_arguments(text: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
 
     Arguments that are None are left out.
     """
+    printed = _PRINTED.search(text)
+    if printed is None:
+        return {}, ()
+    line = text[printed.end() :].partition("\n")[0]
+    expression = line[: max(line.rfind("}"), line.rfind(")")) + 1]
+    try:
+        tree = ast.parse(_OBJECT.sub("object()", expression), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}, ()
+    entries: list[tuple[Any, ast.expr]] = []
+    if isinstance(tree, ast.Call):
+        entries = [(keyword.arg, keyword.value) for keyword in tree.keywords]
+    elif isinstance(tree, ast.Dict):
+        pairs = zip(tree.keys, tree.values, strict=True)
+        entries = [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
     values: dict[str, Any] = {}
     unread: list[str] = []
-    for name, node in _entries(text):
+    for name, node in entries:
+        if not isinstance(name, str):
+            continue
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
@@ -302,19 +319,3 @@ def _printed_arguments(text: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         if value is not None:
             values[name] = value
     return values, tuple(unread)
-
-
-def _entries(text: str) -> list[tuple[str, ast.expr]]:
-    printed = _PRINTED.search(text)
-    if printed is None:
-        return []
-    line = text[printed.end() :].partition("\n")[0]
-    expression = line[: max(line.rfind("}"), line.rfind(")")) + 1]
-    try:
-        tree = ast.parse(_OBJECT.sub("object()", expression), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    if isinstance(tree, ast.Call):
-        return [(keyword.arg, keyword.value) for keyword in tree.keywords if keyword.arg]
-    pairs = zip(tree.keys, tree.values, strict=True) if isinstance(tree, ast.Dict) else ()
-    return [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]

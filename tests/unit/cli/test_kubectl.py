@@ -256,11 +256,15 @@ FLEET = {
 def test_preview_says_what_another_release_of_vllm_changes_for_each_live_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answering(tmp_path, monkeypatch, json.dumps(FLEET))
+    own = {**FLEET["items"][0]["spec"], "vllm": {"image": "registry.example/vllm:1", "version": "0.10.0"}}
+    fixed = {**FLEET["items"][0], "metadata": {"name": "fixed", "namespace": "serving"}, "spec": own}
+    answering(tmp_path, monkeypatch, json.dumps({**FLEET, "items": [*FLEET["items"], fixed]}))
     code = code_of("preview", "--vllm-version", "0.33.0", "-A", "--", "--output=json")
-    told = json.loads(capfd.readouterr().out)
+    printed = capfd.readouterr()
+    told = json.loads(printed.out)
     assert (tmp_path / "asked").read_text().splitlines() == ["get inferencedeployments.kvgate.io --output=json -A"]
-    assert {engine["name"] for engine in told["engines"]} == {"roomy", "tight"}
+    assert {engine["name"] for engine in told["engines"]} == {"roomy", "tight", "fixed"}
+    assert "new pods for 2 of 3 InferenceDeployments" in printed.err, "one has an image of its own"
     assert "0.33.0" in json.dumps(told)
     assert code in (0, 1)
 

@@ -49,7 +49,7 @@ class FakeCluster:
         self.events: dict[str, list[list[bytes]]] = {"nodes": [], "resourceslices": []}
         self.lists: list[tuple[str, str]] = []
 
-    async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
+    async def read_page(self, kind: Kind, *, limit: int, following: str = "", **_: object) -> bytes:
         self.lists.append((kind.plural, following))
         found = self.objects[kind.plural]
         if isinstance(found, ApiError):
@@ -60,7 +60,7 @@ class FakeCluster:
             "metadata": {"resourceVersion": "7", "continue": rest}, "items": found[start : start + limit],
         }).encode()  # fmt: skip
 
-    async def watch(self, kind: Kind, version: str) -> AsyncIterator[bytes]:
+    async def watch(self, kind: Kind, version: str, **_: object) -> AsyncIterator[bytes]:
         assert version
         if not self.events[kind.plural]:
             await asyncio.Event().wait()

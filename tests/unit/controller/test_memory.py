@@ -1,18 +1,22 @@
 """What the process remembers of an object: a child is corrected as long as that helps, and what comes back is left for a while."""
 
+import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import Kind
+from kvgate.controller.decision import Judged, Situation
+from kvgate.controller.judging import judge_here
 from kvgate.controller.memory import MAX_CORRECTIONS, REFUSED_SECONDS, WINDOW_SECONDS, Corrections, Memory
 from kvgate.controller.records import pointers
 from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.samples import PodSample
 from kvgate.rendering.observation import Obstacle
-from support.manifests import a_document
+from support.manifests import a_document, an_owner
 from support.reconciling import FakeCluster, new
 from support.waiting import Clock
 
@@ -100,3 +104,24 @@ async def test_the_deployment_that_a_run_has_made_is_observed_from_then_on() -> 
     memory = Memory(DeploymentSnapshot(), ObservedStarts(None))
     await new(Numbering(a_document()), memory)[0](KEY)
     assert memory.deployments() == {"uid of deployments": KEY}
+
+
+async def test_equal_specs_are_judged_once_while_an_object_has_the_judgement() -> None:
+    judged = list[str]()
+
+    async def judge(owner: Any, *facts: Any) -> Judged:
+        judged.append(owner.name)
+        await asyncio.sleep(0)  # as a worker process would take a while
+        return await judge_here(owner, *facts)
+
+    memory = Memory(DeploymentSnapshot(), ObservedStarts(None), judge)
+
+    def ask(name: str, **spec: Any) -> Any:
+        return memory.judge(("serving", name), Situation(document=a_document(name), owner=an_owner(name, **spec)))
+
+    await ask("a")
+    memory.forget(("serving", "a"))
+    gc.collect()
+    found = [*await asyncio.gather(ask("b"), ask("c"), ask("d", replicas=2)), await ask("e")]
+    assert len(set(map(id, found))) == 2
+    assert judged == ["a", "b", "d"]

@@ -1,6 +1,8 @@
 """What is kept of a pod, and clocks that differ from ours."""
 
 import asyncio
+import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -104,6 +106,30 @@ async def test_pods_with_our_label_that_are_not_ours_are_not_kept_and_cost_one_r
         known.put(a_pod(f"foreign-{index}", replica_set=f"other-{index}") | {"spec": {}})
     await known.by_deployment(cast("Any", cluster))
     assert (len(known), cluster.asked) == (0, 1), "they are known to be others' until the next list"
+
+
+async def test_ten_thousand_pods_with_our_label_that_are_not_ours_take_neither_memory_nor_time() -> None:
+    """Each with a label and a ReplicaSet of its own, which nobody has."""
+    known, cluster, bodies = KnownPods(), Owners(), list[dict[str, Any]]()
+    for index in range(10_000):
+        pod = a_pod(f"foreign-{index}", replica_set=f"other-{index}") | {"spec": {}}
+        pod["metadata"] = {**pod["metadata"], "labels": {"kvgate.io/inferencedeployment": f"foreign-{index}"}}
+        bodies.append(pod)
+    tracemalloc.start()
+    try:
+        for _ in range(2):  # as a list tells of them, and the watch again
+            for pod in bodies:
+                known.put(pod)
+            assert await known.by_deployment(cast("Any", cluster)) == {}
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(known), cluster.asked) == (0, 1)
+    assert held_bytes < 2 << 20
+    known.put(a_pod("ours") | {"spec": {}})
+    began = time.process_time()
+    await known.by_deployment(cast("Any", cluster))
+    assert time.process_time() - began < 0.1
 
 
 async def test_two_looks_at_once_request_a_replica_set_once() -> None:

@@ -205,6 +205,9 @@ async def test_what_begins_later_leaves_places_for_what_changed() -> None:
     unchanged = [("serving", f"n{number}") for number in range(20)]
     for key in unchanged:
         queue.begin_later(key)
+    await asyncio.sleep(0.01)
+    assert running == [], "the pods are not known yet"
+    queue.awaited_by_later.set()
     await until(lambda: len(running) == schedule.MAX_LATER)
     queue.begin(KEY)
     await until(lambda: KEY in running)

@@ -1,21 +1,16 @@
-"""The handlers of events only look at them, and a watch that breaks begins anew."""
+"""The handlers of events only look at them."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.cluster.client import INFERENCE_DEPLOYMENTS, LISTED, PODS, Kind
-from kvgate.cluster.errors import Unavailable
-from kvgate.controller import working_thread
+from kvgate.cluster.following import LISTED
 from kvgate.controller.memory import Memory
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts
-from kvgate.controller.working_thread import Handlers, follow
+from kvgate.controller.working_thread import Handlers
 from kvgate.metrics.exporter import DeploymentSnapshot
-from kvgate.runtime.background import Troubles
 from support.manifests import NOW, a_document, a_pod
 from support.reconciling import FakeCluster, new
 
@@ -146,43 +141,3 @@ def test_a_pod_is_kept_until_it_is_deleted(handlers: Handlers, pods: KnownPods) 
     assert len(pods) == 1
     handlers.pod("DELETED", body)
     assert len(pods) == 0
-
-
-class BrokenWatches:
-    """A cluster whose watch ends after each list; every second time because nobody answers."""
-
-    def __init__(self) -> None:
-        self.begun: list[tuple[str, str | None, str | None]] = []
-
-    async def changes(
-        self, kind: Kind, namespace: str | None, *, label_selector: str | None
-    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        self.begun.append((kind.plural, namespace, label_selector))
-        if len(self.begun) > 4:
-            raise asyncio.CancelledError
-        yield LISTED, {"metadata": {"uid": str(len(self.begun))}}
-        if len(self.begun) % 2:
-            raise Unavailable("watch", kind.resource, "nobody answers")
-
-
-@pytest.mark.parametrize(("kind", "selector"), [(INFERENCE_DEPLOYMENTS, None), (PODS, "kvgate.io/inferencedeployment")])
-async def test_a_watch_begins_anew_whatever_happens_and_an_event_that_cannot_be_understood_is_counted(
-    monkeypatch: pytest.MonkeyPatch, kind: Kind, selector: str | None
-) -> None:
-    monkeypatch.setattr(working_thread, "BACKOFF_SECONDS", (0.0,))
-    cluster, seen, failed = BrokenWatches(), list[str](), list[str]()
-
-    def handler(type_: str, document: dict[str, Any]) -> None:
-        seen.append(f"{type_} {document['metadata']['uid']}")
-        raise ValueError("whatever an event may hold")
-
-    following = follow(cluster, kind, "serving", handler, Troubles(failed.append))  # type: ignore[arg-type]
-    with pytest.raises(asyncio.CancelledError):
-        await following
-    assert seen == ["LISTED 1", "LISTED 2", "LISTED 3", "LISTED 4"]
-    assert cluster.begun[:2] == [(kind.plural, "serving", selector)] * 2
-    assert failed[:3] == [f"watch of {kind.plural}"] * 3, "two events, and between them a watch that broke"
-
-
-def test_the_pauses_of_a_watch_grow_to_half_a_minute() -> None:
-    assert working_thread.BACKOFF_SECONDS == (1, 2, 4, 8, 16, 30)

@@ -1,6 +1,7 @@
 """The values of the figures of a judgement; the table of figures names them and says what they mean."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -78,7 +79,7 @@ class FiguresOfBudget(Figures):
     def ledger(self) -> Ledger | None:
         return self.budget.tightest.ledger if self.budget.tightest else None
 
-    @property
+    @cached_property
     def host(self) -> HostLedger:
         return pod_ledger(self.budget)
 

@@ -46,6 +46,8 @@ class Compilation(Struct, frozen=True, kw_only=True):
     """Peak of compilation with an empty cache, before the first forward pass; 0 where the cache is known to be warm."""
     expected_bytes: int = 0
     """The same where a start is expected to compile: a pod without a volume for VLLM_CACHE_ROOT always does."""
+    least_bytes: int = 0
+    """The same where it is known to compile."""
     fragment_bytes: int = 0
     """Part of it that still counts afterwards, because the allocator cannot give back a block of which a piece is in use."""
     worst_fragment_bytes: int = 0
@@ -223,7 +225,8 @@ def _least_bytes(run: Run) -> int:
         run = replace(run, gathers_tokens=False)
     parts, errors = parts_of(run), _errors(run)
     layer, sampler = parts.layer_bytes - errors.layer_bytes, parts.least_sampler_bytes - errors.sampler_bytes
-    text = parts.encoder.kept_bytes + parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
+    text = parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
+    text = parts.encoder.kept_bytes + max(text, parts.compiler.least_bytes)
     return max(0, max(parts.encoder.least_bytes, text) + parts.kept_bytes - errors.whole_bytes)
 
 
@@ -236,8 +239,7 @@ def compilation(run: Run) -> Compilation:
     has shown it. The table is not part of the compiled graph where an encoder feeds the model.
 
     From 0.27 to 0.30 the same amount may stay counted afterwards, because the allocator cannot give back a block that a later tensor
-    was cut from. It depends on the free blocks that are smaller. Cold starts show it in four of six sources on GPUs of NVIDIA, and not
-    with adapters (four starts of one source); starts on MI300X of two sources do not show it (0.28, torch 2.12).
+    was cut from (`SECOND_TABLE`).
     """
     if not _tries_kernels(run):
         return Compilation()
@@ -251,13 +253,15 @@ def compilation(run: Run) -> Compilation:
         widths = (matrix.columns if run.accelerator.vendor == "amd" else run.shape.hidden_size for matrix in tables)
         unexplained = sum(_table_bytes(run, run.shape.vocab_size, width) for width in widths)
         is_rare = run.lora.enabled or run.accelerator.vendor == "amd"
-        left, unexplained = (0, unexplained + table) if is_rare else (table, unexplained)
+        second = (fitted.SECOND_TABLE_RARE if is_rare else fitted.SECOND_TABLE).of(table)
+        left, unexplained = second.expected, unexplained + second.high - second.expected
     cache = compile_cache_of(run.circumstances, run.accounting)
     if cache.is_known and cache.value == "warm":
         return Compilation(worst_fragment_bytes=unexplained)
     return Compilation(
         peak_bytes=peak,
         expected_bytes=peak if run.accounting.cold_compile_seen else 0,
+        least_bytes=peak if run.accounting.cold_compile_seen and cache.is_known else 0,
         fragment_bytes=left,
         worst_fragment_bytes=left + unexplained,
     )

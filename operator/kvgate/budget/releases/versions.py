@@ -103,6 +103,8 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "cache_scheme_methods": frozenset({"modelopt"}),
         "start_check_counts_all_stages": True,
         "keeps_chunks_whole": False,
+        "masks_pictures": True,
+        "towers_run": True,
     }),
     ((0, 15), {
         "cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}),
@@ -111,6 +113,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 16), {"latent_blocks": {9: 64, 10: 64}, "leaves_out_unused_encoders": True, "cuts_draft_as_target": True}),
     ((0, 17), {
+        "fuses_tower_gates": True,
         "compares_vocabularies": True,
         "lora_max_vocabulary": 258048,
         "start_check_counts_all_stages": False,
@@ -201,6 +204,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "reduces_alone_mib": {},
     }),
     ((0, 30), {
+        "masks_pictures": False,
         "compressed_cache_needs_fp8": False,
         "drafts_with_shared_prompts": True,
         "length_rule": "yarn_stated",

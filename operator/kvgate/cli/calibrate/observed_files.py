@@ -174,8 +174,20 @@ def _contradictions(rank: RankMemory, budget: Budget) -> Iterator[str]:
                 else "give the GPU of the log with --gpu"
             )
         )
-    else:
-        yield from _overdrawn(rank, ledger.requested_bytes)
+    else:  # vLLM takes the KV cache from what the other parts leave of the requested memory
+        parts = {
+            "weights": None if rank.consumed_bytes is not None else weights,
+            "weights and memory outside torch": rank.consumed_bytes,
+            "peak activation": rank.peak_activation_bytes,
+            "KV cache": available,
+        }
+        stated = {name: size for name, size in parts.items() if size is not None}
+        if available is not None and sum(stated.values()) > ledger.requested_bytes + _ROUNDING_BYTES:
+            sizes = " + ".join(f"{format_gib(size)} {name}" for name, size in stated.items())
+            yield (
+                f"its figures are more than the {format_gib(ledger.requested_bytes)} that vLLM requested: {sizes}; give the GPU "
+                "and the gpu_memory_utilization of the start, or leave this log out"
+            )
     if total is not None and available is not None and available > total:
         yield f"it shows {format_gib(available)} for the KV cache on a GPU of {format_gib(total)}; leave this log out"
     if weights is not None and not _same_weights(weights, budget):
@@ -194,23 +206,6 @@ def _loaded_bytes(budget: Budget) -> int:
 def _same_weights(logged_bytes: int, budget: Budget) -> bool:
     computed = _loaded_bytes(budget)
     return abs(logged_bytes - computed) * 100 <= max(logged_bytes, computed) * _SAME_WEIGHTS_PERCENT
-
-
-def _overdrawn(rank: RankMemory, requested_bytes: int) -> Iterator[str]:
-    """Yield a contradiction if the parts are more than the requested memory: vLLM takes the KV cache from what they leave."""
-    parts = {
-        "weights": None if rank.consumed_bytes is not None else rank.weights_bytes,
-        "weights and memory outside torch": rank.consumed_bytes,
-        "peak activation": rank.peak_activation_bytes,
-        "KV cache": rank.available_kv_cache_bytes,
-    }
-    known = {name: size for name, size in parts.items() if size is not None}
-    if "KV cache" in known and sum(known.values()) > requested_bytes + _ROUNDING_BYTES:
-        sizes = " + ".join(f"{format_gib(size)} {name}" for name, size in known.items())
-        yield (
-            f"its figures are more than the {format_gib(requested_bytes)} that vLLM requested: {sizes}; give the GPU "
-            "and the gpu_memory_utilization of the start, or leave this log out"
-        )
 
 
 def _neighbour(rank: RankMemory, budget: Budget) -> str:
