@@ -83,11 +83,11 @@ kv-oracle: .venv/ready  ## ask a release's own classes for KV caches, on a CPU: 
 site: .venv/ready  ## the documentation as a site in build/site; fails on a link that leads nowhere
 	$(RUN) docs_site
 
-release-dry-image: .venv/ready  ## the image as an OCI layout in build/image, without a container engine; both processes are started in it (Debian, as root)
-	rm -rf build/image && $(RUN) release.image build build/image
-
-run: .venv/ready  ## what a release publishes, in dist/, without publishing it: wheel, sdist, chart, bills of materials, notes, checksums
+release-dry-run: .venv/ready  ## what a release publishes, in dist/, without publishing it: wheel, sdist, chart, bills of materials, notes, checksums
 	$(RUN) release
+
+image: .venv/ready  ## the image as an OCI layout in build/image, without a container engine; both processes are started in it (Debian, as root)
+	rm -rf build/image && $(RUN) release.image build build/image
 
 run: .venv/ready  ## the controller against the current kubectl context
 	$(BIN)/kvgate controller
