@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench scale chaos mutants run vllm-release site kv-oracle release-dry-run
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench scale chaos mutants run vllm-release site kv-oracle release-dry-run image
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ site: .venv/ready  ## the documentation as a site in build/site; fails on a link
 
 release-dry-run: .venv/ready  ## what a release publishes, in dist/, without publishing it: wheel, sdist, chart, bills of materials, notes, checksums
 	$(RUN) release
+
+image: .venv/ready  ## the image as an OCI layout in build/image, without a container engine; both processes are started in it (Debian, as root)
+	rm -rf build/image && $(RUN) release.image build build/image
 
 run: .venv/ready  ## the controller against the current kubectl context
 	$(BIN)/kvgate controller

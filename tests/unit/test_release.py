@@ -13,7 +13,7 @@ import pytest
 import yaml
 from readme_renderer import markdown
 
-from release import steps
+from release import image, steps
 from release.__main__ import dry_run
 from release.publishing import FILES, NOT_YET, SENTENCES, TABLE, addresses, base_image, written
 from support.assets import require_assets
@@ -102,6 +102,15 @@ def test_an_image_needs_a_base_by_digest(tmp_path: Path) -> None:
     table.write_text('[image]\nbase = "python:3.13-slim"\n', encoding="utf-8")
     with pytest.raises(ValueError, match="a release needs it by digest"):
         base_image(table)
+
+
+def test_the_image_is_locked_alike_for_both_machines_and_runs_as_the_chart_says() -> None:
+    amd64, arm64 = map(image.locked, image.MACHINES)
+    assert [row["package"] for row in amd64] == [row["package"] for row in arm64] == sorted(image.PACKAGES)
+    assert all(len(bytes.fromhex(row["sha256"])) == 32 for row in (*amd64, *arm64))
+    helpers = (ROOT / "charts/kvgate/templates/_helpers.tpl").read_text(encoding="utf-8")
+    user, group = image.USER.split(":")
+    assert f"runAsUser: {user}\n  runAsGroup: {group}\n" in helpers
 
 
 # ── the release ───────────────────────────────────────────────────────────────────────────────────────────────────
