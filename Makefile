@@ -4,10 +4,10 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench scale mutants run vllm-release site kv-oracle
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench scale chaos mutants run vllm-release site kv-oracle release-dry-run
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/ready  ## the main job on a local control plane: samples applied, verdicts shown
 	$(BIN)/python tools/demo.py
@@ -68,6 +68,9 @@ bench: .venv/ready tools  ## speed and memory, each compared in one run
 scale: .venv/ready tools  ## what 1,000 objects cost the controller and the API server, beside the limits in git (SCALE="--objects 5000 --stages cold")
 	PYTHONPATH=benchmarks:tools:tests $(BIN)/python -m scale $(SCALE)
 
+chaos: .venv/ready tools  ## what goes wrong around two controllers, and what is left of it: CHAOS="--only etcd", or --write for docs/reliability.md
+	PYTHONPATH=benchmarks:tools:tests $(BIN)/python -m chaos $(CHAOS)
+
 mutants: .venv/ready  ## the share of small wrong changes of the budget that the tests notice: make mutants MUTANTS="--sample 100 --seed 1"
 	$(RUN) mutants $(MUTANTS)
 
@@ -79,6 +82,9 @@ kv-oracle: .venv/ready  ## ask a release's own classes for KV caches, on a CPU: 
 
 site: .venv/ready  ## the documentation as a site in build/site; fails on a link that leads nowhere
 	$(RUN) docs_site
+
+release-dry-run: .venv/ready  ## what a release publishes, in dist/, without publishing it: wheel, sdist, chart, bills of materials, notes, checksums
+	$(RUN) release
 
 run: .venv/ready  ## the controller against the current kubectl context
 	$(BIN)/kvgate controller

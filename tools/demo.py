@@ -80,12 +80,12 @@ def run() -> None:
     """The steps, in order."""
     check_without_a_cluster()
     title("The control plane: etcd, API server, controller manager, scheduler and kwok (built once per machine)")
-    assets = ensure_assets([*PROGRAMS, "helm"])
+    assets = ensure_assets(PROGRAMS)
     with ControlPlane(assets) as plane, tempfile.TemporaryDirectory(prefix="kvgate-demo-") as folder:
         version = plane.kubectl("version", "-o", "json").stdout
         say(f"Kubernetes {version.split('gitVersion')[-1].split(chr(34))[2]} answers on {plane.url}")
         install(plane)
-        with webhook(plane, assets, Path(folder)), controller(plane, Path(folder)) as metrics_port:
+        with webhook(plane, Path(folder)), controller(plane, Path(folder)) as metrics_port:
             apply_samples(plane)
             show_state(plane)
             refuse_an_edit(plane)
@@ -129,9 +129,7 @@ def install(plane: ControlPlane) -> None:
 
 
 @contextmanager
-def webhook(
-    plane: ControlPlane, assets: Path, folder: Path, *, metrics: tuple[str, int] | None = None
-) -> Iterator[None]:
+def webhook(plane: ControlPlane, folder: Path, *, metrics: tuple[str, int] | None = None) -> Iterator[None]:
     """The admission door, and the chart's configuration that sends reviews to it; `metrics` is an address for those."""
     title("kvgate webhook: started, and registered with the chart's own configuration")
     write_certificates(folder)
@@ -142,7 +140,7 @@ def webhook(
     tls = ("--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"))
     with door("webhook", log := folder / "webhook.log", *options, *tls) as process:
         wait_ready("webhook", process, log, metrics_port, host=metrics_host)
-        plane.apply(webhook_configuration(assets, ca_pem=(folder / "ca.crt").read_text(), port=port))
+        plane.apply(webhook_configuration(ca_pem=(folder / "ca.crt").read_text(), port=port))
         wait_until(lambda: refuses(plane), "the API server asks the webhook")
         say("ready; the API server asks it")
         yield

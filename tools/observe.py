@@ -124,13 +124,13 @@ def main() -> int:
 def run(picture: Path) -> None:
     """The steps, in order."""
     title("The control plane, and kvgate's two processes as pods of it")
-    assets, prometheus_3 = ensure_assets([*PROGRAMS, "helm"]), ensure_prometheus("3")
+    assets, prometheus_3 = ensure_assets(PROGRAMS), ensure_prometheus("3")
     with ControlPlane(assets) as plane, tempfile.TemporaryDirectory(prefix="kvgate-observe-") as folder:
         install(plane)
         plane.apply(fake_gpu_node("gpu-rtx-5090", product="NVIDIA-GeForce-RTX-5090", memory_mib=32607, gpus=2))
         hosts = {name: process_pod(plane, name) for name in ("webhook", "controller")}
         with (
-            webhook(plane, assets, Path(folder), metrics=(hosts["webhook"], METRICS_PORT)),
+            webhook(plane, Path(folder), metrics=(hosts["webhook"], METRICS_PORT)),
             controller(plane, Path(folder), "--observe-seconds", "1", metrics=(hosts["controller"], METRICS_PORT)),
         ):
             apply(plane)

@@ -86,7 +86,7 @@ def _text(given: Fitted | Derived, constant: Fitted | None = None) -> str:
         value = (
             f"{'_pieces' if name.startswith('MiB') else '_between'}({', '.join(_number(end / scale) for end in ends)})"
         )
-    ids = " ".join(name.removeprefix("s-")[:ID_DIGITS] for name in sorted(given.starts))
+    ids = " ".join(name[: ID_DIGITS + 2].removeprefix("s-") for name in sorted(given.starts))
     lines = wrap(ids, 126)
     starts = f'"{lines[0]}"' if len(lines) == 1 else "\n" + "".join(f'        "{line} "\n' for line in lines) + "    "
     return f"    interval={value},\n    sources={given.sources},\n    starts=_starts({starts}),\n"

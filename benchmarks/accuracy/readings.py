@@ -10,11 +10,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from accuracy.starts import GIB, Start
-from kvgate.budget import Interval, plan
+from kvgate.budget import Interval, accounting_of, plan
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.gpu.non_torch import startup_slack
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.fitted import Fitted
+from kvgate.calibration.observed import NEIGHBOUR_BYTES
 from kvgate.judgement.what_if import read_request
 
 DOUBT_GIB = 0.5
@@ -191,8 +192,9 @@ def _of_start(start: Start) -> Iterator[Reading]:
         residual = statement.logged_bytes - side.expected
         slopes = {name: effect[index].slope for name, effect in effects.items() if effect[index].slope > 0}
         errors = {name: effect[index].error_slope for name, effect in effects.items() if effect[index].error_slope > 0}
+        guesses = {name for name in slopes if statement.is_sum and constants()[name].is_guess}
         for name, slope in slopes.items():
-            if _is_clear(effects[name][index], constants()[name], is_sum=statement.is_sum):
+            if guesses <= {name} and _is_clear(effects[name][index], constants()[name], is_sum=statement.is_sum):
                 others = {other: each / slope for other, each in slopes.items() if other != name}
                 yield _reading(name, start, statement, residual / slope, others, is_error=False)
         if not slopes and not statement.is_sum:
@@ -257,7 +259,7 @@ def _statements(start: Start, request: BudgetRequest, figures: Figures) -> Itera
     if row["pipeline_parallel_size"] not in ("", "1"):
         return
     several_of_v0 = row["engine"] == "V0" and request.settings.parallelism.tensor > 1
-    if row["activation_peak_gib"] and not row["consumed_gib"] and not several_of_v0:
+    if row["activation_peak_gib"] and not _consumes(row["vllm_version"]) and not several_of_v0:
         known["peak_activation"] = float(row["activation_peak_gib"]) * GIB
     if row["non_torch_gib"]:
         known["non_torch"] = float(row["non_torch_gib"]) * GIB
@@ -268,12 +270,19 @@ def _statements(start: Start, request: BudgetRequest, figures: Figures) -> Itera
             yield _of_line(line, logged_bytes)
     if row["graph_estimate_gib"]:
         yield _of_line("estimate", float(row["graph_estimate_gib"]) * GIB)
-    if row["free_at_start_gib"]:
-        yield _of_line("slack", request.accelerator.memory_bytes - float(row["free_at_start_gib"]) * GIB)
+    free_bytes = float(row["free_at_start_gib"] or 0) * GIB
+    held_bytes = request.accelerator.memory_bytes - free_bytes
+    if free_bytes and held_bytes <= figures.lines["slack"].high + NEIGHBOUR_BYTES:  # else somebody else held memory too
+        yield _of_line("slack", held_bytes)
     if start.available_gib is not None and start.is_scored_for("kv"):
         left_bytes = figures.requested_bytes - start.available_gib * GIB - sum(known.values())
         lines = frozenset(figures.lines) - known.keys() - SIDE_FIGURES
         yield Statement(logged_bytes=left_bytes, lines=lines, is_sum=True)
+
+
+def _consumes(version: str) -> bool:
+    """True where a log's peak is only what the profile run gives back, because vLLM counts the rest as consumed (0.27)."""
+    return bool(version) and accounting_of(version).consumed_accounting
 
 
 def _of_line(line: str, logged_bytes: float) -> Statement:

@@ -82,7 +82,7 @@ class Start:
     @property
     def circumstances(self) -> dict[str, str]:
         """Facts of the start that its log shows and that are no options of vLLM."""
-        shown = {key: self.row[key] for key in ("sampler", "compile_cache", "usage_context") if self.row[key]}
+        shown = {key: self.row[key] for key in ("sampler", "compile_cache", "usage_context", "links") if self.row[key]}
         installed = self.row["installed_by"]
         return {**shown, "installed_by": "image" if installed == "image" else "pip"} if installed else shown
 

@@ -13,6 +13,7 @@ from kvgate import INSTALL
 def main() -> None:
     """`kvgate controller` and `kvgate webhook` are processes; everything else is the command line."""
     _leave_plugins_out()
+    _check_data()
     door = next(iter(sys.argv[1:2]), "")
     if door in ("controller", "webhook"):
         gc.set_threshold(20_000, 20)  # a document is many small objects, and dies without the collector
@@ -33,6 +34,18 @@ def _leave_plugins_out() -> None:
     loader = ModuleType("pydantic.plugin._loader")
     vars(loader)["get_plugins"] = tuple
     sys.modules.setdefault(loader.__name__, loader)
+
+
+def _check_data() -> None:
+    """Refuse data that cannot be used before anything is judged by them."""
+    if os.environ.get("KVGATE_DATA"):
+        from kvgate import bundle
+
+        try:
+            bundle.version()
+        except bundle.BadBundle as error:
+            print(f"kvgate: {error}", file=sys.stderr)
+            sys.exit(2)
 
 
 def _import_msgspec() -> None:

@@ -19,7 +19,14 @@ from kvgate import __version__
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.cluster import leases
 from kvgate.cluster.leases import Claim
-from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES, Permission
+from kvgate.cluster.permissions import (
+    CERTIFICATE_RULES,
+    LEASE_RULES,
+    MODEL_RULES,
+    OWN_NAMESPACE_RULES,
+    RULES,
+    Permission,
+)
 from kvgate.rendering.labels import labels
 from kvgate.rendering.workload import IMAGES
 from support.assets import require_assets
@@ -96,13 +103,13 @@ def rules(permissions: Iterable[Permission] = RULES, namespaces: Sequence[str] =
     return [
         {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
         | (lease if rule.on_own_lease else {})
-        | ({"resourceNames": [f"kvgate-{name}" for name in config_maps(rule)]} if rule.config_map else {})
+        | ({"resourceNames": [f"kvgate-{name}" for name in config_maps(rule)]} if rule.object_name else {})
         for rule in permissions
     ]
 
 
 def config_maps(rule: Permission) -> list[str]:
-    return [rule.config_map, *(f"{rule.config_map}-{number}" for number in range(rule.shards))]
+    return [rule.object_name, *(f"{rule.object_name}-{number}" for number in range(rule.shards))]
 
 
 def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:
@@ -124,13 +131,14 @@ def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
     roles = [document for document in found if document["kind"] == "Role"]
     assert [(role["metadata"]["namespace"], role["rules"]) for role in roles] == [
         (NAMESPACE, rules(OWN_NAMESPACE_RULES)),
+        (NAMESPACE, rules(CERTIFICATE_RULES)),
         (leases.NAMESPACE, rules(LEASE_RULES, ["team-b", "team-a"])),
         ("team-a", rules()),
         ("team-b", rules()),
     ]
     cluster_wide = [document for document in found if document["kind"].startswith("ClusterRole")]
-    assert {document["metadata"]["labels"][COMPONENT] for document in cluster_wide} == {"user-roles"}
-    assert {document["kind"] for document in cluster_wide} == {"ClusterRole"}, "nobody is bound"
+    bound = {document["metadata"]["name"] for document in cluster_wide if document["kind"] == "ClusterRoleBinding"}
+    assert bound == {f"kvgate-webhook-ca.{NAMESPACE}"}, "only to the release's own webhook configuration"
     (container,) = one(found, "Deployment", "kvgate-controller")["spec"]["template"]["spec"]["containers"]
     assert {"--namespace=team-a", "--namespace=team-b"} < set(container["args"])
 
@@ -178,13 +186,36 @@ def test_a_provided_ca_reaches_the_api_server_as_base64_of_its_pem(binary: Path)
     assert pem.startswith("-----BEGIN CERTIFICATE-----\n")
 
 
-def test_with_cert_manager_the_ca_is_left_to_its_injector(defaults: list[dict[str, Any]]) -> None:
+def test_the_controller_makes_the_certificate_that_the_webhook_mounts(defaults: list[dict[str, Any]]) -> None:
+    secret = one(defaults, "Secret", "kvgate-webhook-cert")
+    assert "data" not in secret, "an upgrade would empty it"
+    pods = {
+        door: one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]
+        for door in ("controller", "webhook")
+    }
+    files = [{"key": name, "path": name} for name in ("tls.crt", "tls.key")]
+    assert {"name": "tls", "secret": {"secretName": "kvgate-webhook-cert", "items": files}} in pods["webhook"][
+        "volumes"
+    ]
+    assert {
+        f"--webhook-secret={NAMESPACE}/kvgate-webhook-cert", f"--webhook-configuration=kvgate-webhook.{NAMESPACE}",
+    } <= set(pods["controller"]["containers"][0]["args"])  # fmt: skip
+    (webhook,) = one(defaults, "ValidatingWebhookConfiguration", f"kvgate-webhook.{NAMESPACE}")["webhooks"]
+    assert "caBundle" not in webhook["clientConfig"], "an upgrade would take it away"
+    assert one(defaults, "Role", "kvgate-webhook-cert")["rules"] == rules(CERTIFICATE_RULES)
+    (rule,) = one(defaults, "ClusterRole", f"kvgate-webhook-ca.{NAMESPACE}")["rules"]
+    assert (rule["verbs"], rule["resourceNames"]) == (["get", "patch"], [f"kvgate-webhook.{NAMESPACE}"])
+
+
+def test_with_cert_manager_the_ca_is_left_to_its_injector(binary: Path) -> None:
+    defaults = documents(render(binary, "--set=webhook.certs.mode=certManager"))
     configuration = one(defaults, "ValidatingWebhookConfiguration", f"kvgate-webhook.{NAMESPACE}")
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/kvgate-webhook"}
     assert "caBundle" not in configuration["webhooks"][0]["clientConfig"]
     certificate = one(defaults, "Certificate", "kvgate-webhook")["spec"]
     pod = one(defaults, "Deployment", "kvgate-webhook")["spec"]["template"]["spec"]
-    assert {"name": "tls", "secret": {"secretName": certificate["secretName"]}} in pod["volumes"]
+    (mounted,) = [volume["secret"]["secretName"] for volume in pod["volumes"] if volume["name"] == "tls"]
+    assert mounted == certificate["secretName"]
     service = webhook_service(configuration)
     assert certificate["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
 

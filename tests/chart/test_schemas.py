@@ -31,7 +31,7 @@ def test_what_we_ship_is_as_its_schema_says(command: list[str], path: Path) -> N
 @pytest.mark.parametrize(
     ("path", "right", "wrong"),
     [
-        (INSTALL, "replicas: 1", "replikas: 1"),
+        (INSTALL, "replicas: 2", "replikas: 2"),
         (INSTALL, "runAsNonRoot: true", "runAsNonRoot: 7"),
         (INSTALL, "containerPort: ", "containerPort: port-"),
         (ROOT / "deploy" / "samples" / "fits.yaml", "maxModelLen:", "maxModelLength:"),

@@ -129,7 +129,7 @@ def plane(installation: Installation) -> ControlPlane:
 def test_helm_installed_it_and_everything_became_ready(installation: Installation) -> None:
     found = installation.get("deployments", "--namespace", NAMESPACE)["items"]
     assert {each["metadata"]["name"]: each["status"]["availableReplicas"] for each in found} == {
-        "kvgate-controller": 1,
+        "kvgate-controller": 2,
         "kvgate-webhook": 2,
     }
 
@@ -150,7 +150,7 @@ def test_no_pod_of_the_chart_was_refused_there(installation: Installation) -> No
     of_pods = [event for event in events if event["involvedObject"]["kind"] != "Service"]
     assert {event["involvedObject"]["kind"] for event in of_pods} >= {"Deployment", "ReplicaSet"}
     assert [event["message"] for event in of_pods if event["type"] != "Normal"] == []
-    assert len(installation.get("pods", "--namespace", NAMESPACE)["items"]) == 3
+    assert len(installation.get("pods", "--namespace", NAMESPACE)["items"]) == 4
 
 
 def test_only_the_controllers_pod_is_given_a_token(installation: Installation) -> None:
@@ -317,6 +317,55 @@ def test_the_controller_is_never_forbidden_and_asks_for_what_is_declared_and_no_
     assert {("kvgate.io", "inferencedeployments/status", "patch"), ("apps", "deployments", "patch")} <= asked(events)
     assert asked(events) - declared() == set()
     assert declared() - asked(events) - NEEDED_ELSEWHERE == set()
+
+
+OWNER = {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "name": "a", "uid": "u", "controller": True}
+OWNED: dict[str, Any] = {"metadata": {"ownerReferences": [OWNER]}}
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "": (OWNED, {}),
+    "is controlled by an InferenceDeployment": ({}, {}),
+    "carry the name of their InferenceDeployment": (
+        OWNED,
+        {"metadata": {"labels": {"kvgate.io/inferencedeployment": "b"}}},
+    ),
+    "have no token": (OWNED, {"spec": {"automountServiceAccountToken": None}}),
+    "none of the node's namespaces": (OWNED, {"spec": {"hostNetwork": True}}),
+    "mount no folder of the node": (OWNED, {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}),
+    "is privileged": (OWNED, {"spec": {"containers": [{"securityContext": {"privileged": True}}]}}),
+    "have no ServiceAccount": (OWNED, {"spec": {"serviceAccountName": "deployer"}}),
+}
+"""What the policy says, the parts of a Deployment that it is about, and the parts of its pods."""
+
+
+def merged(document: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with other parts; an element of a list is merged with the one at its place."""
+    for key, value in more.items():
+        if isinstance(value, dict):
+            merged(document.setdefault(key, {}), value)
+        elif isinstance(value, list) and isinstance(document.get(key), list):
+            for before, after in zip(document[key], value, strict=True):
+                merged(before, after)
+        else:
+            document[key] = value
+    return document
+
+
+def test_with_the_controllers_token_nobody_gets_pods_of_another_shape(installation: Installation) -> None:
+    plane, said = installation.plane, {}
+    for name, (parts, pod) in SHAPES.items():
+        deployment = merged(a_foreign_deployment("a", "default"), parts)
+        template = merged(deployment["spec"]["template"], {"spec": {"automountServiceAccountToken": False}})
+        merged(template, {"metadata": {"labels": {"kvgate.io/inferencedeployment": "a"}}})
+        merged(template, pod)
+        command = ("create", "--dry-run=server", "-f", "-", f"--as={CONTROLLER}")
+        done = plane.kubectl(*command, input=json.dumps(deployment), check=False)
+        said[name] = done.stdout + done.stderr
+    assert "created (server dry run)" in said.pop("")
+    assert {name: text for name, text in said.items() if "denied request" not in text or name not in text} == {}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", **OWNED["metadata"]}}
+    service["spec"] = {"type": "NodePort", "selector": {"app": "a"}, "ports": [{"port": 80}]}
+    command = ("create", "--dry-run=server", "-f", "-", f"--as={CONTROLLER}")
+    assert "leads from inside" in plane.kubectl(*command, input=json.dumps(service), check=False).stderr
 
 
 def test_with_roles_in_named_namespaces_it_is_never_forbidden_either(installation: Installation) -> None:

@@ -138,13 +138,13 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
         wait_until(lambda: answers(port, "/readyz"), "it is ready")
         plane.apply(inference_deployment("survivor"))
         objects.wait_for("survivor", "Ready", "True")
-        plane.stop_apiserver()
+        plane.stop("kube-apiserver")
         try:
             time.sleep(12)  # time is the subject: longer than it may write without a confirmation of its Lease
             assert process.poll() is None
             assert answers(port, "/livez")
         finally:
-            plane.start_apiserver()  # the tests after this one need it
+            plane.start("kube-apiserver")  # the tests after this one need it
         plane.apply(inference_deployment("late"))
         objects.patch("survivor", {"spec": {"vllm": {"maxNumSeqs": 3}}})
         objects.wait_for("late", "Ready", "True")

@@ -158,10 +158,10 @@ def test_a_refused_request_is_an_error_with_the_words_of_the_server(plane: Contr
 def test_an_api_server_goes_away_and_comes_back_with_what_it_knew(plane: ControlPlane) -> None:
     plane.apply(config_map("remembered"))
     url = plane.url
-    plane.stop_apiserver()
+    plane.stop("kube-apiserver")
     gone = plane.kubectl("get", "configmap/remembered", check=False)
     assert "connection" in gone.stderr
-    plane.start_apiserver()
+    plane.start("kube-apiserver")
     assert plane.url == url
     assert exists(plane, "configmap", "remembered")
 

@@ -9,7 +9,6 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, free_port, wait_until
 from fleet.local_webhook import webhook_configuration
-from support.assets import require_assets
 from support.doors import running
 from support.inference import Objects, inference_deployment
 
@@ -101,10 +100,8 @@ def test_a_namespace_goes_at_once(plane: ControlPlane, objects: Objects) -> None
     assert objects.find("infd", "last", "leaves") is None
 
 
-def test_replicas_may_be_edited_while_the_webhook_is_down(
-    plane: ControlPlane, objects: Objects, pytestconfig: pytest.Config
-) -> None:
-    configuration = webhook_configuration(require_assets(pytestconfig, "helm"), ca_pem=plane.ca_pem, port=free_port())
+def test_replicas_may_be_edited_while_the_webhook_is_down(plane: ControlPlane, objects: Objects) -> None:
+    configuration = webhook_configuration(ca_pem=plane.ca_pem, port=free_port())
     plane.apply(configuration)
 
     def edit(spec: dict[str, Any]) -> None:

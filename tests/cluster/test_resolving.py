@@ -96,7 +96,7 @@ def test_a_model_is_held_back_fetched_once_and_judged_by_its_numbers(objects: Ob
 
 
 def test_what_does_not_fit_is_refused_and_at_the_next_creation_by_the_webhook(
-    objects: Objects, hub: LoopbackHub, pytestconfig: pytest.Config, tmp_path: Path
+    objects: Objects, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     hub.add("mine/large", {"config.json": LARGE})
     plane, port, folder = objects.plane, free_port(), tmp_path / "models"
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused_and_at_the_next_creation_by_the_webhook(
     files = (f"--tls-cert={certificates / 'tls.crt'}", f"--tls-key={certificates / 'tls.key'}", f"--models={folder}")
     address = ("--host=127.0.0.1", f"--port={port}", "--linger-seconds=0")
     with running("webhook", *files, *address), resolving(objects, hub):
-        plane.apply(webhook_configuration(require_assets(pytestconfig, "helm"), ca_pem=plane.ca_pem, port=port))
+        plane.apply(webhook_configuration(ca_pem=plane.ca_pem, port=port))
         told = plane.kubectl("apply", "-f", "-", input=json.dumps(a_large_one("large"))).stderr
         assert "Warning: model mine/large is not in the catalogue" in told
         assert "Warning: rendered after the hub was asked (see the condition ModelResolved): mine/large" in told

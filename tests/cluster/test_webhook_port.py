@@ -11,7 +11,6 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, free_port
 from fleet.local_webhook import webhook_configuration
-from support.assets import require_assets
 from support.doors import running
 from support.inference import inference_deployment
 
@@ -22,19 +21,19 @@ def folder_of(plane: ControlPlane) -> Path:
     return plane.kubeconfig.parent
 
 
-def register(plane: ControlPlane, pytestconfig: pytest.Config, port: int) -> None:
-    plane.apply(webhook_configuration(require_assets(pytestconfig, "helm"), ca_pem=plane.ca_pem, port=port))
+def register(plane: ControlPlane, port: int) -> None:
+    plane.apply(webhook_configuration(ca_pem=plane.ca_pem, port=port))
 
 
 @pytest.mark.parametrize(("name", "is_let_in"), [("localhost", True), ("somebody-else", False)])
 def test_an_api_server_shows_its_certificate_and_is_let_in_by_its_name(
-    plane: ControlPlane, pytestconfig: pytest.Config, name: str, *, is_let_in: bool
+    plane: ControlPlane, name: str, *, is_let_in: bool
 ) -> None:
     folder, port = folder_of(plane), free_port()
     files = (f"--tls-cert={folder / 'tls.crt'}", f"--tls-key={folder / 'tls.key'}", f"--client-ca={folder / 'ca.crt'}")
     address = ("--host=127.0.0.1", f"--port={port}", "--linger-seconds=0")
     with running("webhook", *files, *address, f"--client-name={name}") as door:
-        register(plane, pytestconfig, port)
+        register(plane, port)
         if is_let_in:
             plane.apply(inference_deployment("let-in"))
             assert door.count("kvgate_admission_reviews_total") == 1
@@ -67,9 +66,7 @@ class Busy(BaseHTTPRequestHandler):
         """Nothing on the terminal."""
 
 
-def test_an_api_server_asks_again_after_429_and_the_review_is_answered(
-    plane: ControlPlane, pytestconfig: pytest.Config
-) -> None:
+def test_an_api_server_asks_again_after_429_and_the_review_is_answered(plane: ControlPlane) -> None:
     Busy.asked = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder_of(plane) / "tls.crt", folder_of(plane) / "tls.key")
@@ -78,7 +75,7 @@ def test_an_api_server_asks_again_after_429_and_the_review_is_answered(
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            register(plane, pytestconfig, server.server_address[1])
+            register(plane, server.server_address[1])
             plane.apply(inference_deployment("patient"))
         finally:
             server.shutdown()

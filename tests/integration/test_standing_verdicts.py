@@ -15,7 +15,7 @@ from kvgate.budget import ObservedStart
 from kvgate.budget.ground.units import gib
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.records import MAX_STARTS, write_records
-from kvgate.cluster.errors import ApiError, Denied, Forbidden, NotFound, Unavailable
+from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, Unavailable
 from kvgate.controller.memory import Memory
 from kvgate.controller.schedule import Resync
 from kvgate.controller.starts import KEY as STARTS
@@ -614,6 +614,18 @@ async def test_nothing_is_rendered_without_a_record(refusal: type[ApiError]) -> 
     await world.resync()
     assert told(world.cluster)["Accepted"] == ("True", "Adjusted")
     assert world.cluster.record["effective"]["maxModelLen"] == 30416
+
+
+async def test_a_conflict_about_something_else_is_tried_again() -> None:
+    """The API server answers 409 too where a quota was counted by another request meanwhile; no record of the name is there."""
+    world = World(LESS)
+    world.cluster.refusals["create", "admissionrecords"] = Conflict
+    with pytest.raises(Conflict):
+        await world.start()
+    assert "status" not in (world.cluster.objects["inferencedeployments"] or {}), "nothing is told as settled"
+    world.cluster.refusals.clear()
+    await world.resync()
+    assert told(world.cluster)["Accepted"] == ("True", "Adjusted")
 
 
 async def test_a_name_that_somebody_took_is_reported() -> None:

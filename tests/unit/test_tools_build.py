@@ -1,23 +1,32 @@
 """controlplane/build.py of tools/ without building: what identifies a binary, where it is looked for, what happens when Go fails."""
 
 import dataclasses
+import hashlib
+import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import tarfile
 import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from controlplane import build
+from controlplane import build, downloads
 from support import assets
 from support.processes import place
 
 pytestmark = pytest.mark.slow
 
+shutil_which = shutil.which
 NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
-NAMES += ["prometheus", "promtool", "kubeconform"]
+NAMES += ["prometheus", "promtool", "kubeconform", "actionlint"]
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +34,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no binaries of the machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("KVGATE_DOWNLOADS", "off")
+    monkeypatch.setattr(build.shutil, "which", lambda name: shutil_which(name) if name == "go" else None)
     return build.cache_folder()
 
 
@@ -165,6 +176,100 @@ def test_what_we_cannot_build_is_said(names: list[str], kubernetes: str, message
         build.choose(names, kubernetes)
 
 
+@pytest.mark.parametrize(("release", "is_taken"), [("3.6.1", True), ("3.5.9", False)])
+def test_a_program_of_the_machine_is_used_where_its_minor_release_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, *, is_taken: bool
+) -> None:
+    place(tmp_path / release / "etcd", f"echo etcd Version: {release}")
+    monkeypatch.setattr(build.shutil, "which", lambda name: str(tmp_path / release / name))
+    assert (build.find_assets(["etcd"]) is not None) == is_taken
+
+
+# ── what projects publish ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[downloads.Archive]:
+    """A server on the loopback with an archive of two binaries and a third file."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    with tarfile.open(folder / "tools.tar.gz", "w:gz") as archive:
+        for name in ("bin/etcd", "bin/kubectl", "bin/README"):
+            content = b"#!/bin/sh\necho " + name.encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    sha512 = hashlib.sha512((folder / "tools.tar.gz").read_bytes()).hexdigest()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/tools.tar.gz"
+        yield downloads.Archive(url=url, sha512=sha512, tools=("etcd", "kubectl"))
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing on the terminal."""
+
+
+@pytest.fixture
+def store(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("KVGATE_DOWNLOADS")
+    return cache / "store"
+
+
+def test_what_is_wanted_of_an_archive_is_unpacked_and_found_again(published: downloads.Archive, store: Path) -> None:
+    (said,) = downloads.download(["etcd", "helm"], store, [published])
+    assert said.startswith("etcd: downloaded in ")
+    found = downloads.find("etcd", store, [published])
+    assert found
+    assert subprocess.run([found], capture_output=True, text=True, check=True).stdout == "bin/etcd\n"
+    assert downloads.find("kubectl", store, [published]) is None
+
+
+def test_another_content_than_the_committed_sum_is_not_used(published: downloads.Archive, store: Path) -> None:
+    other = dataclasses.replace(published, sha512="0" * 128)
+    assert downloads.download(["etcd"], store, [other]) == [
+        f"{other.url} has another SHA-512 than downloads.csv: not used"
+    ]
+    assert downloads.find("etcd", store, [other]) is None
+
+
+def test_a_missing_archive_is_said_and_others_are_used(published: downloads.Archive, store: Path) -> None:
+    gone = dataclasses.replace(published, url=f"{published.url}.gone", tools=("helm",))
+    said = downloads.download(["etcd", "helm"], store, [gone, published])
+    assert sorted(said) == ["etcd: downloaded in 0 s", f"{gone.url}: HTTP Error 404: File not found"]
+
+
+def test_a_network_that_says_nothing_is_given_up_and_go_builds(
+    fake_go: Path, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))  # it accepts, and never answers
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}/tools.tar.gz"
+    known = (downloads.Archive(url=url, sha512="0" * 128, tools=("etcd",)),)
+    monkeypatch.setattr(downloads, "archives", lambda: known)
+    monkeypatch.setattr(build.downloads, "download", partial(downloads.download, silence_seconds=0.3))
+    started = time.monotonic()
+    with silent:
+        assert build.main(["etcd"]) == 0
+    assert time.monotonic() - started < 3
+    assert "nothing came from the network for 0.3 s: the rest is built here" in capsys.readouterr().out
+    assert fake_go.exists()
+
+
+@pytest.mark.parametrize("machine", ["amd64", "arm64"])
+def test_every_committed_sum_has_an_address_and_the_page_of_its_publisher(machine: str) -> None:
+    found = downloads.archives(machine=machine)
+    assert {name for archive in found for name in archive.tools} == set(NAMES[:5])
+    minor = ".".join(tool("kube-apiserver").release.split(".")[:2])
+    for archive in found:
+        assert f"v{minor}." in archive.url, "of the release line that is built"
+        assert len(bytes.fromhex(archive.sha512)) == hashlib.sha512().digest_size
+    assert downloads.archives(machine="riscv64") == ()
+
+
 # ── building ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -174,8 +279,11 @@ def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     asked = tmp_path / "asked"
     script = f"""
     [ "$1" = env ] && echo go1.99.0 && exit
-    for last; do :; done; echo "$last" >> {asked}
-    while [ "$1" != -o ]; do shift; done; echo '#!/bin/sh' > "$2"; chmod +x "$2" """
+    while [ "$1" != -o ]; do shift; done; place=$2; shift 2; echo "$*" >> {asked}
+    for each; do
+      case "$place" in */) file=$place${{each##*/}};; *) file=$place;; esac
+      echo '#!/bin/sh' > "$file"; chmod +x "$file"
+    done"""
     place(tmp_path / "bin" / "go", script)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return asked
@@ -186,6 +294,15 @@ def test_only_what_is_missing_is_built_and_only_once(fake_go: Path, capsys: pyte
     assert build.ensure_assets() == build.find_assets() == build.ensure_assets()
     assert fake_go.read_text(encoding="utf-8").split() == ["sigs.k8s.io/kwok/cmd/kwok", "helm.sh/helm/v4/cmd/helm"]
     assert "[2/2] helm v4.3.1: built in" in capsys.readouterr().out
+
+
+def test_tools_of_one_module_are_built_by_one_command(fake_go: Path) -> None:
+    build.ensure_assets(["kube-apiserver", "etcd", "kubectl"])
+    assert [line.split() for line in fake_go.read_text(encoding="utf-8").splitlines()] == [
+        ["go.etcd.io/etcd/server/v3"],
+        ["k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubectl"],
+    ]
+    assert build.find_assets(["kube-apiserver", "etcd", "kubectl"])
 
 
 def test_the_last_line_names_the_folder(fake_go: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +325,7 @@ def test_a_failed_build_shows_what_go_said_and_leaves_nothing(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     assert build.main(["etcd"]) == 1
     assert "failed with 2:\nundefined: etcdmain" in capsys.readouterr().err
-    assert list(tool("etcd").stored.parent.iterdir()) == []
+    assert list((build.cache_folder() / "store").iterdir()) == []
 
 
 def test_a_long_build_shows_that_it_lives(

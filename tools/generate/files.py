@@ -22,16 +22,19 @@ from kvgate.api.status import RECORD_PLURAL
 from kvgate.catalogue.boards import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import (
+    CERTIFICATE_RULES,
     LEASE_RULES,
     MODEL_RULES,
     NODE_RULES,
     NODE_WATCH_RULES,
     OWN_NAMESPACE_RULES,
     RULES,
+    WEBHOOK_RULES,
 )
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from mixin import DASHBOARDS
 from mixin.openshift import console_json
+from release import publishing
 
 Generated = tuple[str, Callable[[], str]]
 """A path below the root, and the function that returns the text of the file."""
@@ -76,6 +79,8 @@ GENERATED: tuple[Generated, ...] = (
             modelRules=MODEL_RULES,
             nodeRules=NODE_RULES,
             nodeWatchRules=NODE_WATCH_RULES,
+            certificateRules=CERTIFICATE_RULES,
+            webhookRules=WEBHOOK_RULES,
             leaseRules=LEASE_RULES,
         ),
     ),
@@ -113,5 +118,6 @@ GENERATED: tuple[Generated, ...] = (
     *((f"{runbooks.FOLDER}/{alert.name}.md", partial(runbooks.page, alert)) for alert in runbooks.WRITTEN),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
     *((f"charts/kvgate/openshift/{uid}.json", partial(console_dashboard, uid)) for uid in DASHBOARDS),
+    *((path, partial(publishing.written, path)) for path in publishing.FILES),
 )
 """Every generated file, but for those that programs in tools/ and tests/ write (see the target `generate` of the Makefile)."""

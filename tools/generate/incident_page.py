@@ -31,7 +31,7 @@ fires, the table names it.
 
 def incident_page() -> str:
     """Write a row for each incident, then the quiet scenes."""
-    told = scenes()
+    told = [scene for scene in scenes() if not scene.is_reported]
     incidents = [scene for scene in told if not scene.is_quiet]
     quiet = [scene for scene in told if scene.is_quiet]
     delays = _delays()

@@ -3,6 +3,7 @@
 --rules FILE    other rules than those that are shipped; nothing is written
 --line 2        Prometheus 2 and not 3
 --only WORD     scenes whose key contains the word; nothing is written
+--reported      scenes that were reported in public, and no others; measured.csv is not written
 """
 
 import argparse
@@ -15,11 +16,11 @@ from pathlib import Path
 import yaml
 
 from controlplane.prometheus import LINES, ensure_prometheus
-from incidents.play import Played, complaints, delay_minutes, play, prepare
+from incidents.play import Played, complaints, delay_minutes, play, prepare, told_minutes
 from incidents.scene import FOLDER, Scene, scenes
 from mixin.alerts import rule_groups
 
-MEASURED = FOLDER / "measured.csv"
+MEASURED, REPORTED = FOLDER / "measured.csv", FOLDER / "reported.csv"
 
 
 def measured_csv(told: Sequence[Scene], played: Played) -> str:
@@ -35,6 +36,18 @@ def measured_csv(told: Sequence[Scene], played: Played) -> str:
     return text.getvalue()
 
 
+def reported_csv(told: Sequence[Scene], played: Played) -> str:
+    """Return when somebody is told in each scene that was reported, and whether the scene is right."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("scene", "told_minutes", "is_right"))
+    for scene in told:
+        if scene.is_reported:
+            minutes = "" if scene.is_quiet else told_minutes(scene, played[scene.key])
+            writer.writerow((scene.key, minutes, int(not complaints(scene, played[scene.key]))))
+    return text.getvalue()
+
+
 def main() -> None:
     """Play, report, write."""
     parser = argparse.ArgumentParser(prog="incidents", description=__doc__.splitlines()[0] if __doc__ else None)
@@ -44,8 +57,9 @@ def main() -> None:
     parser.add_argument(
         "--apart", action="store_true", help="play each scene alone, for rules that lose the label cluster"
     )
+    parser.add_argument("--reported", action="store_true", help="only scenes that were reported in public")
     given = parser.parse_args()
-    told = [scene for scene in scenes() if given.only in scene.key]
+    told = [scene for scene in scenes() if given.only in scene.key and (scene.is_reported or not given.reported)]
     groups = yaml.safe_load(given.rules.read_text(encoding="utf-8")) if given.rules else rule_groups()
     assets = ensure_prometheus(given.line)
     batches = [[scene] for scene in told] if given.apart else [told]
@@ -57,14 +71,21 @@ def main() -> None:
         for complaint in wrong:
             print(f"         {complaint}")
     incidents, quiet = ([scene for scene in told if scene.is_quiet is silent] for silent in (False, True))
-    noticed = sum(any(each.alert in scene.fires for each in played[scene.key]) for scene in incidents)
+    noticed = sum(
+        any(each.alert in scene.fires for each in played[scene.key])
+        or (scene.is_reported and told_minutes(scene, played[scene.key]) is not None)
+        for scene in incidents
+    )
     anything = sum(bool(played[scene.key]) for scene in incidents)
     print(
         f"{anything} of {len(incidents)} incidents fire something, {noticed} an alert that is expected;"
         f" {sum(bool(played[scene.key]) for scene in quiet)} of {len(quiet)} quiet scenes fire something;"
         f" {sum(not complaints(scene, played[scene.key]) for scene in told)} of {len(told)} scenes are right"
     )
-    if not given.rules and not given.only:
+    if given.rules or given.only:
+        return
+    REPORTED.write_text(reported_csv(told, played), encoding="utf-8")
+    if not given.reported:
         MEASURED.write_text(measured_csv(told, played), encoding="utf-8")
 
 

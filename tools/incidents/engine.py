@@ -61,6 +61,8 @@ TOKEN_LE = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.
 SPREAD = 3.0
 """Exponent of the log-logistic distribution of times: one in a hundred takes 4.6 times the median."""
 WAITING_BY_REASON_SINCE = (0, 20)
+REJECTIONS_SINCE = (0, 32)
+SECONDS_PER_MINUTE = 60
 BLOCK_SIZE = 16
 GIB = 2**30
 GPU_GIB, REQUESTED_GIB = 80, 72
@@ -125,7 +127,7 @@ def life(states: Any, minutes: int, seed: int) -> list[Minute]:
         load = {key: _at(value, share) for key, value in load.items()}
         before = lived[-1] if lived else None
         if load.get("freeze") and before:
-            load = {**before.load, "requests": 0, "preemptions": 0, "jitter": False, **load}
+            load = {**before.load, **dict.fromkeys(COUNTED, 0), "jitter": False, **load}
         elif load.get("recorded"):
             row = _recorded()[FULL_SECONDS][(minute + seed * 5) % (FULL_SECONDS.stop - FULL_SECONDS.start)]
             scale = load["running"] / 9
@@ -166,7 +168,11 @@ def _next(before: Minute | None, load: Mapping[str, Any], minute: int, since: in
     return Minute(phase=phase, load=load, restarts=restarts, started_minute=started)
 
 
-_SWITCHES = frozenset({"freeze", "recorded", "jitter"})
+COUNTED = (
+    "requests", "preemptions", "errors", "stopped", "rejected", "transfers", "transfer_failures", "transfers_expired",
+)  # fmt: skip
+"""Attributes that count what an engine does in a minute: nothing while its core makes no step."""
+_SWITCHES = frozenset({"freeze", "recorded", "jitter", "iterations", "tokens"})
 """Attributes of a load that the load `idle` lacks."""
 
 
@@ -187,27 +193,34 @@ def named(metric: metric_names.EngineMetric, version: str) -> tuple[str, ...]:
 
 
 class Engine:
-    """Counters of one process of vLLM, and the series that its `/metrics` shows."""
+    """Counters of one engine of a vLLM server, and the series that `/metrics` shows of it."""
 
-    def __init__(self, deployment: Deployment, wanted: frozenset[str]) -> None:
+    def __init__(self, deployment: Deployment, wanted: frozenset[str], rank: str = "0") -> None:
         self._deployment, self._wanted = deployment, wanted
         self._has_reasons = _release(deployment.release) >= WAITING_BY_REASON_SINCE
         self._release = deployment.release
         self._totals: dict[tuple[str, Labels], float] = {}
-        self._common: Labels = (("engine", "0"), ("model_name", deployment.model))
+        self._common: Labels = (("engine", rank), ("model_name", deployment.model))
 
     def step(self, load: Mapping[str, Any]) -> None:
         """Count one minute."""
         prompt = load["requests"] * load["prompt"] if "prompt" in load else 0.0
-        http = (("handler", "/v1/chat/completions"), ("method", "POST"), ("status", "2xx"))
-        self._add("http_requests_total", load.get("requests", 0) + load.get("timeouts", 0), http)
-        self._add("http_request_duration_seconds_count", load.get("requests", 0) + load.get("timeouts", 0), http[:2])
-        self._count("request_success_total", load.get("requests", 0), (("finished_reason", "stop"),))
-        self._count("request_success_total", 0, (("finished_reason", "abort"),))
+        self._http(load)
+        finished = {"stop": load.get("requests", 0), "error": load.get("errors", 0), "abort": 0}
+        for reason, number in finished.items():
+            self._count("request_success_total", number, (("finished_reason", reason),))
+        iterations = 0 if load.get("freeze") or not load.get("running") else SECONDS_PER_MINUTE / load["itl"]
+        self._count("iteration_tokens_total_count", load.get("iterations", iterations))
+        self._count("nixl_xfer_time_seconds_count", load.get("transfers", 0))
+        self._count("nixl_num_failed_transfers_total", load.get("transfer_failures", 0))
+        self._count("nixl_num_kv_expired_reqs_total", load.get("transfers_expired", 0))
+        if _release(self._release) >= REJECTIONS_SINCE:
+            model = (("model_name", self._deployment.model), ("reason", "max_num_queued_reqs"))
+            self._add("vllm:admission_rejections_total", load.get("rejected", 0), model)
         for metric, amount in (
             (metric_names.PREEMPTIONS, load.get("preemptions", 0)),
             (metric_names.PROMPT_TOKENS, prompt),
-            (metric_names.GENERATION_TOKENS, load.get("requests", 0) * load.get("output", 0)),
+            (metric_names.GENERATION_TOKENS, load.get("tokens", load.get("requests", 0) * load.get("output", 0))),
             (metric_names.PREFIX_CACHE_QUERIES, prompt),
             (metric_names.PREFIX_CACHE_HITS, prompt * load.get("hits", 0)),
         ):
@@ -219,9 +232,13 @@ class Engine:
             self._count("external_prefix_cache_hits_total", missed * load.get("external_hits", 0))
         requests = 0 if load.get("freeze") else load.get("requests", 0)
         generates = load.get("output", 0) > 0
-        self._observe("time_to_first_token_seconds", TTFT_LE, requests if generates else 0, load.get("ttft", 1))
         self._observe("request_queue_time_seconds", REQUEST_LE, requests, load.get("queue", 1))
+        first_tokens = requests + load.get("stopped", 0)
         whole = load.get("ttft", 0) + load.get("itl", 0) * load.get("output", 0)
+        self._observe("time_to_first_token_seconds", TTFT_LE, first_tokens if generates else 0, load.get("ttft", 1))
+        self._observe(
+            "request_time_per_output_token_seconds", TOKEN_LE, requests if generates else 0, load.get("itl", 1)
+        )
         self._observe("e2e_request_latency_seconds", REQUEST_LE, requests, whole or 0.1)
         tokens = requests * max(load.get("output", 0) - 1, 0)
         self._observe("inter_token_latency_seconds", TOKEN_LE, tokens, load.get("itl", 1))
@@ -240,7 +257,20 @@ class Engine:
         for name in named(metric_names.KV_CACHE_USAGE, self._release):
             yield name, self._common, round(load.get("usage", 0), 4)
         sizes = {"block_size": str(BLOCK_SIZE), "num_gpu_blocks": str(capacity_tokens // BLOCK_SIZE)}
-        yield "vllm:cache_config_info", (("engine", "0"), *sorted(sizes.items())), 1
+        yield "vllm:cache_config_info", (self._common[0], *sorted(sizes.items())), 1
+
+    def _http(self, load: Mapping[str, Any]) -> None:
+        """Count what the HTTP server answered; a request whose client has left counts as answered."""
+        handler = (("handler", "/v1/chat/completions"), ("method", "POST"))
+        answered = load.get("requests", 0) + load.get("stopped", 0) + load.get("timeouts", 0)
+        statuses = {
+            "2xx": answered,
+            "5xx": load.get("errors", 0),
+            "4xx": load.get("refused", 0) + load.get("rejected", 0),
+        }
+        for status, number in statuses.items():
+            self._add("http_requests_total", number, (*handler, ("status", status)))
+        self._add("http_request_duration_seconds_count", sum(statuses.values()), handler)
 
     def _count(self, name: str, amount: float, extra: Labels = ()) -> None:
         self._add(f"vllm:{name}", amount, (*self._common, *extra))

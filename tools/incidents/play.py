@@ -180,6 +180,8 @@ def _firing(labels: Labels, values: Mapping[str, float], only: str) -> tuple[str
 
 def complaints(scene: Scene, firings: Sequence[Firing]) -> list[str]:
     """Return what is wrong with the alerts of a scene, one sentence each; nothing where they are as expected."""
+    if scene.is_reported:
+        return _complaints_of_report(scene, firings)
     begins, ends, over = scene.minutes
     wrong = []
     for alert, expected in scene.fires.items():
@@ -211,6 +213,52 @@ def complaints(scene: Scene, firings: Sequence[Firing]) -> list[str]:
         if each.alert not in allowed
     ]
     return wrong
+
+
+def _complaints_of_report(scene: Scene, firings: Sequence[Firing]) -> list[str]:
+    """Return what is wrong where the scene says who suffers and not which alert fires; an info says nothing to anybody on call."""
+    begins, ends, over = scene.minutes
+    heard = [each for each in firings if each.labels["severity"] != "info"]
+    wrong = [
+        f"{each.alert} fires from {each.first_minute} to {each.last_minute} min with {each.labels}"
+        for each in heard
+        if scene.is_quiet or each.first_minute < begins or not scene.about.items() <= each.labels.items()
+    ]
+    if scene.is_quiet:
+        return wrong
+    pages = sorted({each.alert for each in heard if each.labels["severity"] == "critical"})
+    within = scene.warn if scene.page is None else scene.page
+    if (delay := told_minutes(scene, firings)) is None:
+        wrong.append(
+            "nobody is told"
+            if scene.page is None
+            else f"nobody is paged{'; ' + heard[0].alert + ' warns' if heard else ''}"
+        )
+    elif within is not None and delay > within:
+        wrong.append(f"somebody is told {delay} min after the beginning, later than {within} min")
+    if scene.page is None and pages:
+        wrong.append(f"{', '.join(pages)} pages although nobody suffers")
+    if len(pages) > 1:
+        wrong.append(f"{', '.join(pages)} page for one incident")
+    for each in heard:
+        if not each.is_continuous:
+            wrong.append(
+                f"{each.alert} resolves and fires again: {each.minutes} min between {each.first_minute} and {each.last_minute}"
+            )
+        if ends + LINGERS_MINUTES <= over and each.last_minute - ends > LINGERS_MINUTES:
+            wrong.append(f"{each.alert} still fires {each.last_minute - ends} min after the end")
+    return wrong
+
+
+def told_minutes(scene: Scene, firings: Sequence[Firing]) -> int | None:
+    """Return the minutes after which a report's page or warning begins; None where it does not."""
+    loud = ("critical",) if scene.page is not None else ("critical", "warning")
+    first = [
+        each.first_minute
+        for each in firings
+        if each.labels["severity"] in loud and scene.about.items() <= each.labels.items()
+    ]
+    return min(first) - scene.minutes[0] if first else None
 
 
 def delay_minutes(scene: Scene, firings: Sequence[Firing], alert: str) -> int | None:

@@ -12,7 +12,8 @@ The files lie in tests/observability/incidents; its README names all keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import yaml
 from msgspec import Struct
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "observability" / "incidents"
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 State = str | dict[str, Any]
 """The name of a load or phase, or attributes of a load with `like`."""
 
@@ -54,6 +56,8 @@ class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """True where DCGM's exporter reports the GPUs."""
     kube_state_metrics: bool = False
     model: str = "meta-llama/Llama-3.1-8B-Instruct"
+    objective: dict[str, Any] = {}
+    """`spec.objective`; its class decides what is not given."""
     load_budget_minutes: int = 30
     """Time that a start may take."""
 
@@ -80,6 +84,41 @@ class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Alerts of this name with different labels."""
 
 
+class Report(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stretch of time that somebody reported in public: a row of a file in `reported/`, which becomes a scene."""
+
+    source: str
+    """Address of the report."""
+    what: str
+    pods: dict[str, Any] = {}
+    """Pods of serving/chat, as in `Deployment`."""
+    of: dict[str, Any] = {}
+    """Other fields of that deployment."""
+    beside: dict[str, Any] = {}
+    """Other deployments by name."""
+    at: tuple[int, int, int] = (20, 60, 95)
+    """As `Scene.minutes`."""
+    page: int | None = None
+    """Minutes within which somebody is paged, where users are not served as promised."""
+    warn: int | None = None
+    """Minutes within which somebody is told by a warning, where nobody suffers yet; nobody is paged."""
+    about: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"namespace": "serving", "inferencedeployment": "chat"}
+    )
+    """Labels that the alert has."""
+    scene: dict[str, Any] = {}
+    """Other keys of a scene."""
+
+    def told(self, key: str) -> dict[str, Any]:
+        """Return the fields of the scene. A row with neither `page` nor `warn` is quiet."""
+        deployments = ({"serving/chat": {"pods": self.pods, **self.of}} if self.pods else {}) | self.beside
+        found = {"page": self.page, "warn": self.warn, "about": self.about, "source": self.source}
+        return {
+            "name": key.replace("-", " ").capitalize(), "what": self.what, "minutes": self.at, "key": key, "is_reported": True,
+            **({"deployments": deployments} if deployments else {}), **found, **self.scene,
+        }  # fmt: skip
+
+
 class Scene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One incident, or a quiet stretch of time."""
 
@@ -104,12 +143,17 @@ class Scene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The alert whose runbook helps; by default the first that fires."""
     source: str = ""
     """Origin of the shape."""
+    page: int | None = None
+    warn: int | None = None
+    about: dict[str, str] = {}
+    is_reported: bool = False
+    """True for a row of `reported/`, judged by whether somebody is told and not by the names of alerts."""
     key: str = ""
     """Name of the file; not written in it."""
 
     @property
     def is_quiet(self) -> bool:
-        return not self.fires
+        return not self.fires and self.page is None and self.warn is None
 
 
 class SceneError(Exception):
@@ -118,23 +162,44 @@ class SceneError(Exception):
 
 def read_scene(path: Path) -> Scene:
     """Read one file. Raises SceneError."""
+    return _scene(path.name, {**_read(path), "key": path.stem})
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
-        scene = msgspec.convert({**read, "key": path.stem}, Scene, strict=False)
-    except (yaml.YAMLError, msgspec.ValidationError, TypeError) as error:
+        return {**yaml.load(path.read_text(encoding="utf-8"), _YAML)}  # noqa: S506 - it is a safe loader
+    except (yaml.YAMLError, TypeError) as error:
         raise SceneError(f"{path.name}: {error}") from error
+
+
+def _scene(file: str, told: Mapping[str, Any]) -> Scene:
+    try:
+        scene = msgspec.convert(told, Scene, strict=False)
+    except msgspec.ValidationError as error:
+        raise SceneError(f"{file}: {error}") from error
     begins, ends, over = scene.minutes
     if not 0 <= begins <= ends <= over:
-        raise SceneError(f"{path.name}: minutes: {begins}, {ends}, {over} are not in order")
+        raise SceneError(f"{file}: minutes: {begins}, {ends}, {over} are not in order")
     return scene
 
 
+def _reports(path: Path) -> Iterator[Scene]:
+    """Yield the scenes of a file of reports."""
+    for key, row in _read(path).items():
+        try:
+            report = msgspec.convert(row, Report, strict=False)
+        except msgspec.ValidationError as error:
+            raise SceneError(f"{path.name}: {key}: {error}") from error
+        yield _scene(f"{path.name}: {key}", report.told(key))
+
+
 def scenes(folder: Path = FOLDER) -> tuple[Scene, ...]:
-    """Read all scenes, the incidents first, each group in the order of the file names."""
+    """Read all scenes: the incidents, the quiet ones, and those that were reported in public, each group in the order of its files."""
     found = (*sorted((folder / "scenes").glob("*.yaml")), *sorted((folder / "quiet").glob("*.yaml")))
-    read = tuple(map(read_scene, found))
+    reported = chain.from_iterable(map(_reports, sorted((folder / "reported").glob("*.yaml"))))
+    read = (*map(read_scene, found), *reported)
     if twice := {scene.key for scene in read if [each.key for each in read].count(scene.key) > 1}:
-        raise SceneError(f"files have the same name: {', '.join(sorted(twice))}")
+        raise SceneError(f"scenes have the same name: {', '.join(sorted(twice))}")
     return read
 
 

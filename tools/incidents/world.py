@@ -15,6 +15,8 @@ BYTES_PER_TOKEN = 131_072
 SECONDS_PER_MINUTE = 60
 SECONDS_PER_DAY = 86_400
 GONE, NOTHING = "stale", "_"
+FROZEN = ("freeze", "timeouts", "errors", "refused")
+"""What happens although the core of an engine makes no step."""
 
 
 class Recorder:
@@ -123,9 +125,11 @@ class Fleet:
         self._deployment, self.cluster, self._metrics = deployment, deployment.cluster, wanted
         owner = "workload" if deployment.workload else "inferencedeployment"
         self._owner: Labels = (*_cluster(self.cluster), ("namespace", self._namespace), (owner, self._name))
-        self._pods = {
-            pod: life(states, minutes, seed) for seed, (pod, states) in enumerate(deployment.pods.items(), start=1)
+        lives = {
+            name: life(states, minutes, seed) for seed, (name, states) in enumerate(deployment.pods.items(), start=1)
         }
+        self._pods = {name: lived for name, lived in lives.items() if "/" not in name}
+        self._ranks = {name: lived for name, lived in lives.items() if "/" in name}
         self._running: dict[str, tuple[int, Engine]] = {}
         self._wanted = by_minute(deployment.replicas, minutes)
         self._observing = by_minute(deployment.is_observed, minutes)
@@ -141,6 +145,10 @@ class Fleet:
             now = lived[minute]
             if now.exists:
                 points |= self._pod(pod, number, now)
+        for name, lived in self._ranks.items():
+            if lived[minute].is_ready:
+                for key, value in self._engine(name, lived[minute]).items():
+                    points[key] = value + points[key] if key[0].startswith("http_") and key in points else value
         if self._deployment.kube_state_metrics:
             owner: Labels = (*_cluster(self.cluster), ("namespace", self._namespace), ("deployment", self._name))
             ready = min(self._ready(minute), self._replicas(minute))
@@ -149,32 +157,38 @@ class Fleet:
             points["kube_deployment_status_replicas_available", owner] = ready
         return points
 
-    def _pod(self, pod: str, number: int, now: Minute) -> Points:
-        target: Labels = (
+    def _target(self, pod: str) -> Labels:
+        number = list(self._pods).index(pod)
+        return (
             *self._owner,
             ("pod", pod),
             ("instance", f"10.0.{len(self._name)}.{number + 7}:8000"),
             ("job", "vllm-others" if self._deployment.workload else "vllm"),
         )
+
+    def _pod(self, pod: str, number: int, now: Minute) -> Points:
+        target = self._target(pod)
         points: Points = {("up", target): float(now.phase == "serving")}
         if now.is_ready:
-            begun, engine = self._running.get(pod, (None, None))
-            if engine is None or begun != now.started_minute:
-                engine = Engine(self._deployment, self._metrics)
-                self._running[pod] = (now.started_minute, engine)
-            if not now.load.get("freeze"):
-                engine.step(now.load)
-            else:
-                engine.step({key: now.load[key] for key in ("freeze", "timeouts") if key in now.load})
+            points |= self._engine(pod, now)
             if now.phase == "serving":
-                points |= {
-                    (name, (*target, *labels)): value
-                    for name, labels, value in engine.series(now.load, self._capacity(now))
-                }
                 points["process_start_time_seconds", target] = now.started_minute * SECONDS_PER_MINUTE
         else:
             self._running.pop(pod, None)
         return points | self._watched(pod, number, now)
+
+    def _engine(self, name: str, now: Minute) -> Points:
+        """Return the series of one engine after another minute: of a pod, or of a data-parallel rank (`chat-0/1`)."""
+        pod, _, rank = name.partition("/")
+        begun, engine = self._running.get(name, (None, None))
+        if engine is None or begun != now.started_minute:
+            engine = Engine(self._deployment, self._metrics, rank or "0")
+            self._running[name] = (now.started_minute, engine)
+        engine.step({key: now.load[key] for key in FROZEN if key in now.load} if now.load.get("freeze") else now.load)
+        target, shown = self._target(pod), engine.series(now.load, self._capacity(now))
+        return (
+            {(metric, (*target, *labels)): value for metric, labels, value in shown} if now.phase == "serving" else {}
+        )
 
     def _watched(self, pod: str, number: int, now: Minute) -> Points:
         """Return the series of kube-state-metrics and of DCGM."""

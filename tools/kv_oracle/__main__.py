@@ -1,5 +1,7 @@
 """`make kv-oracle VERSION=0.32.0`: ask a release of vLLM the parity tests' questions about KV caches, and keep its answers there.
 
+With `--towers` the questions are those about the memory of vision and audio towers (tests/parity/towers_by_release).
+
 The CPU build of the release (0.10.1 and later have one) is installed once, in an environment of its own. `--python` takes an interpreter
 that has it already.
 """
@@ -25,7 +27,7 @@ from kvgate.catalogue import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "tests/parity/kv_by_release"
-QUESTIONS = TABLES / "questions.csv"
+TOWERS = ROOT / "tests/parity/towers_by_release"
 NUMBERS = (
     "max_model_len",
     "tensor_parallel_size",
@@ -47,16 +49,20 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="kv_oracle", description=__doc__)
     parser.add_argument("version", help="a release of vLLM with a CPU build, such as 0.32.0")
     parser.add_argument("--python", type=Path, help="an interpreter that imports this release of vLLM")
+    parser.add_argument("--towers", action="store_true", help="ask about towers instead of KV caches")
     given = parser.parse_args(arguments)
-    rows = list(csv.DictReader(QUESTIONS.read_text(encoding="utf-8").splitlines()))
+    tables, ask = (TOWERS, tower_question) if given.towers else (TABLES, question_of)
+    rows = list(csv.DictReader((tables / "questions.csv").read_text(encoding="utf-8").splitlines()))
     with tempfile.TemporaryDirectory() as folder:
-        questions = [question_of(row, Path(folder)) for row in rows]
-        answers = asked(given.python or environment(given.version), questions)
+        questions = [ask(row, Path(folder)) for row in rows]
+        module = "towers" if given.towers else "asking"
+        answers = asked(given.python or environment(given.version), questions, module)
     found = list(zip(rows, answers, strict=True))
     versions = {answer["version"] for answer in answers}
     if versions != {given.version}:
         sys.exit(f"the interpreter has vLLM {', '.join(sorted(versions))}, not {given.version}")
-    (TABLES / f"{given.version}.csv").write_text(table_of(found), encoding="utf-8")
+    table = tower_table(found) if given.towers else table_of(found)
+    (tables / f"{given.version}.csv").write_text(table, encoding="utf-8")
     left_out = Counter(answer["error"].partition("\n")[0][:100] for _, answer in found if not is_kept(answer))
     for text, count in left_out.most_common():
         print(f"{count} questions without an answer: {text}")
@@ -75,11 +81,48 @@ def question_of(row: dict[str, str], folder: Path) -> dict[str, Any]:
     return {"config": str(config), "arguments": arguments, "available_bytes": sizes}
 
 
-def asked(python: Path, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def tower_question(row: dict[str, str], folder: Path) -> dict[str, Any]:
+    """A model whose language model has a few layers."""
+    config = folder / f"{row['model'].replace('/', '__')}-{row['vision'] != ''}.json"
+    config.write_text(json.dumps(with_few_layers(row)), encoding="utf-8")
+    arguments: dict[str, Any] = {"tensor_parallel_size": int(row["tensor_parallel_size"])}
+    arguments |= {"enforce_eager": True} if row["enforce_eager"] else {}
+    arguments |= {"max_model_len": int(row["max_model_len"])} if row["max_model_len"] else {}
+    return {
+        "config": str(config), "arguments": arguments, "modality": row["modality"], "positions": int(row["positions"]),
+    }  # fmt: skip
+
+
+def with_few_layers(row: dict[str, str]) -> dict[str, Any]:
+    """The model's config with a shorter language model in its own format, and sizes of the tower that the config leaves out."""
+    config: dict[str, Any] = json.loads(json.dumps(load_model(row["model"]).config))
+    text, layers = config.get("text_config", config), int(row["text_layers"])
+    text["num_hidden_layers"] = layers
+    if "layer_types" in text:
+        text["layer_types"] = text["layer_types"][:layers]
+    for section in (config, text):
+        section.pop("quantization_config", None)
+    if row["vision"]:
+        config["vision_config"] = config.get("vision_config", {}) | json.loads(row["vision"])
+    return config
+
+
+def tower_table(found: Sequence[tuple[dict[str, str], dict[str, Any]]]) -> str:
+    text = io.StringIO()
+    text.write("# Written by `make kv-oracle`: peaks of vLLM's own towers beside weights and inputs.\n")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*found[0][0], "peak_bytes", "input_bytes"])
+    for row, answer in found:
+        if "error" not in answer:
+            table.writerow([*row.values(), answer["peak_bytes"], answer["input_bytes"]])
+    return text.getvalue()
+
+
+def asked(python: Path, questions: Sequence[dict[str, Any]], module: str = "asking") -> list[dict[str, Any]]:
     """Answers in the order of the questions. One process asks them all: a release takes half a minute to import."""
     paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT / "tools"))))
     done = subprocess.run(
-        [python, "-m", "kv_oracle.asking"],
+        [python, "-m", f"kv_oracle.{module}"],
         input="".join(json.dumps(question) + "\n" for question in questions),
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": paths},

@@ -96,6 +96,14 @@ def stand_in_stage(stage: int, parallel: Any) -> None:
             setattr(parallel_state, name, Ranks(ranks, rank))
 
 
+def renew_workspace(device: str) -> None:
+    with contextlib.suppress(ImportError, AttributeError):
+        from vllm.v1.worker import workspace
+
+        workspace._manager = None
+        workspace.init_workspace_manager(torch.device(device))
+
+
 def specs_of_stage(engine: Any, stage: int) -> dict[str, Any]:
     """Specs of the KV cache that the worker of a stage would report, by layer."""
     stand_in_stage(stage, engine.parallel_config)
@@ -103,11 +111,7 @@ def specs_of_stage(engine: Any, stage: int) -> dict[str, Any]:
     compilation.static_forward_context.clear()
     with contextlib.suppress(AttributeError):
         compilation.static_all_moe_layers.clear()
-    with contextlib.suppress(ImportError, AttributeError):
-        from vllm.v1.worker import workspace
-
-        workspace._manager = None
-        workspace.init_workspace_manager(torch.device("meta"))
+    renew_workspace("meta")
     before = torch.get_default_dtype()
     torch.set_default_dtype(engine.model_config.dtype)
     try:

@@ -1,4 +1,4 @@
-"""kvgate out of an environment of pinned packages, on a checkout that nobody trusts: the steps of action.yml, and the hook.
+"""kvgate out of an environment of pinned packages, on a checkout that nobody trusts: the steps of action.yml, the hook, and Krew's plugin.
 
 Standard library only, run isolated. Of the checkout nothing is run and nothing is imported; of this process's environment
 variables, which may hold tokens, only a few are handed on.
@@ -48,7 +48,7 @@ class Stop(Exception):
 def main(step: str) -> int:
     """Run one step; the exit code."""
     try:
-        return {"install": install, "check": check, "hook": hook}[step]()
+        return {"install": install, "check": check, "hook": hook, "kubectl": kubectl}[step]()
     except Stop as error:
         print(f"kvgate: {error}", file=sys.stderr)
         return UNDECIDED
@@ -77,10 +77,7 @@ def _make(environment: Path) -> None:
 
 def hook() -> int:
     """The hook of pre-commit: its arguments, then files of the repository in the current folder."""
-    environment = ROOT / ".kvgate-environment"
-    with (ROOT / ".kvgate-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _renew(environment)
+    environment = _renewed()
     arguments = _separated(sys.argv[2:])
     variables = _fetching("TERM", "KVGATE_DOCS_URL", asks="--fetch" in arguments)
     command = [*_kvgate(environment), "check", "--root", str(Path.cwd()), "--nothing-is-fine", *arguments]
@@ -88,6 +85,23 @@ def hook() -> int:
         return subprocess.run(command, cwd=ROOT, env=variables, timeout=CHECK_SECONDS, check=False).returncode
     except subprocess.TimeoutExpired:
         raise Stop(f"the check was not done after {CHECK_SECONDS} seconds and was stopped") from None
+
+
+def kubectl() -> int:
+    """`kubectl kvgate` as Krew installs it: kubectl's own configuration, and so its variables, decide which cluster is read."""
+    program = "from kvgate.cli.kubectl import main; main()"
+    return subprocess.run(
+        [_python(_renewed()), "-I", "-X", "utf8", "-c", program, *sys.argv[2:]], check=False
+    ).returncode
+
+
+def _renewed() -> Path:
+    """Return the environment in the folder of the repository or plugin."""
+    environment = ROOT / ".kvgate-environment"
+    with (ROOT / ".kvgate-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _renew(environment)
+    return environment
 
 
 def _renew(environment: Path) -> None:

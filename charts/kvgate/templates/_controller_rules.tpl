@@ -83,6 +83,20 @@
   resources: [resourceslices]
   verbs: [list, watch]
 {{- end }}
+{{- define "kvgate.certificateRules" -}}
+# the webhook's certificate, in the one Secret that it is mounted from
+- apiGroups: ['']
+  resources: [secrets]
+  verbs: [get, create, patch]
+  resourceNames: [{{ include "kvgate.fullname" . }}-webhook-cert]
+{{- end }}
+{{- define "kvgate.webhookRules" -}}
+# the CA of that certificate, in the configuration of this release's webhook
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [validatingwebhookconfigurations]
+  verbs: [get, patch]
+  resourceNames: [{{ include "kvgate.clusterName" (list . "webhook") }}]
+{{- end }}
 {{- define "kvgate.leaseRules" -}}
 # the other controllers of the same namespaces; create cannot be limited to a name
 - apiGroups: [coordination.k8s.io]

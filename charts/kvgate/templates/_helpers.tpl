@@ -48,6 +48,9 @@ imagePullSecrets:
   - name: {{ . }}
   {{- end }}
 {{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -55,6 +58,36 @@ nodeSelector:
 {{- with .Values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Pods of a component on different nodes, if it has several; the argument is a list of the root context and the component. */}}
+{{- define "kvgate.spread" -}}
+{{- if gt (int (index (index . 0).Values (index . 1)).replicas) 1 -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "kvgate.selectorLabels" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- define "kvgate.disruptionBudget" -}}
+{{- $root := index . 0 -}}
+{{- if gt (int (index $root.Values (index . 1)).replicas) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "kvgate.fullname" $root }}-{{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "kvgate.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{- include "kvgate.selectorLabels" . | nindent 6 }}
 {{- end }}
 {{- end }}
 
@@ -130,6 +163,8 @@ readinessProbe:
 {{- define "kvgate.certSecretName" -}}
 {{- if eq .Values.webhook.certs.mode "provided" -}}
 {{ .Values.webhook.certs.secretName }}
+{{- else if eq .Values.webhook.certs.mode "auto" -}}
+{{ include "kvgate.fullname" . }}-webhook-cert
 {{- else -}}
 {{ include "kvgate.fullname" . }}-webhook-tls
 {{- end -}}
@@ -170,7 +205,7 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{- define "kvgate.otlpVariables" -}}
+{{- define "kvgate.variables" -}}
 {{- $attributes := list (printf "k8s.namespace.name=%s" .Release.Namespace) -}}
 {{- range $name, $value := .Values.monitoring.otlp.resourceAttributes }}
 {{- $attributes = append $attributes (printf "%s=%s" $name $value) -}}
@@ -185,6 +220,9 @@ readinessProbe:
     secretKeyRef: {name: {{ .headersSecret.name }}, key: {{ .headersSecret.key }}}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- if .Values.data.configMap }}
+- {name: KVGATE_DATA, value: /data/bundle.zip}
 {{- end }}
 {{- end }}
 

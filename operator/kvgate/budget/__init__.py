@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         accounting_of,
         host_accounting,
         is_newer_than_known,
+        is_unreleased,
         parse_patch,
         parse_release,
     )
@@ -97,7 +98,8 @@ _NAMES = {
     "observed.starts": "GpuAtStart NextStart ObservedStart Origin StartKey",
     "observed.witnesses": "HEALING_STARTS MIN_WITNESSES disagree num_witnesses outdated",
     "releases.accounting": "Accounting",
-    "releases.versions": "DEFAULT_VERSION NEWEST OLDEST accounting_of host_accounting is_newer_than_known parse_patch parse_release",
+    "releases.versions": "DEFAULT_VERSION NEWEST OLDEST accounting_of host_accounting is_newer_than_known is_unreleased parse_patch "
+    "parse_release",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)

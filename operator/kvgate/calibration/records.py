@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, fields
 
 from kvgate.budget import Calibration, GpuAtStart, Interval, ObservedStart, Origin, StartKey
+from kvgate.budget.observed.machine import CIRCUMSTANCES
 
 FORMAT_VERSION = 4
 """It states the node of a start, and the figures that physics allows."""
@@ -119,6 +120,8 @@ def write_records(
             "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
             "possible_bytes": start.possible_bytes,
             **({"compile_cache": start.compile_cache} if start.compile_cache else {}),
+            **({"circumstances": dict(start.circumstances)} if start.circumstances else {}),
+            **({} if start.residue_bytes is None else {"residue_bytes": start.residue_bytes}),
             **({} if start.gpu_at_start is GpuAtStart.UNKNOWN else {"gpu_at_start": start.gpu_at_start.value}),
             "source": start.source,
             "origin": start.origin.value,
@@ -167,17 +170,31 @@ def _start(line: str, version: int) -> ObservedStart:
     kind = found.get("compile_cache", "")
     if kind not in ("", "warm", "cold"):
         raise ValueError(f"compile_cache is {kind!r}; it must be warm or cold, or be left out")
+    circumstances, residue_bytes = _explanation(found)
     return ObservedStart(
         key=key,
         predicted=Interval(low=low, expected=expected, high=high),
         possible_bytes=(least, most),
         compile_cache=str(kind),
+        circumstances=circumstances,
+        residue_bytes=residue_bytes,
         gpu_at_start=GpuAtStart(occupied),
         **{name: _typed(found, name, bool) for name in _MARKS if name in found},
         source=str(found.get("source", ""))[:MAX_SOURCE],
         **figures,
         **_provenance(found),
     )
+
+
+def _explanation(found: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], int | None]:
+    """Read the circumstances that explain a figure, and what they leave; records of older releases have neither."""
+    told = found.get("circumstances", {})
+    if not isinstance(told, dict) or not all(value in CIRCUMSTANCES.get(name, ()) for name, value in told.items()):
+        raise ValueError(f"circumstances is {told!r}; it may have {', '.join(CIRCUMSTANCES)}")
+    residue = found.get("residue_bytes")
+    if residue is not None and (type(residue) is not int or abs(residue) > MAX_FIGURE):
+        raise ValueError(f"residue_bytes is {residue!r}; it must be bytes within {MAX_FIGURE}")
+    return tuple(sorted(told.items())), residue
 
 
 def _bounds(found: Mapping[str, Any], name: str, *names: str) -> list[int]:

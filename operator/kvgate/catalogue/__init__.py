@@ -6,7 +6,9 @@ from kvgate.catalogue.lookup import (
     driver_memory_mib,
     every_accelerator,
     find_accelerator,
+    likely_kind,
     nearest_accelerators,
+    with_memory,
 )
 from kvgate.catalogue.models import (
     ModelClass,
@@ -39,11 +41,13 @@ __all__ = [
     "find_model_class",
     "fine_tunes",
     "is_quantised",
+    "likely_kind",
     "load_model",
     "model_names",
     "names_and_aliases",
     "nearest_accelerators",
     "nearest_drafts",
     "nearest_models",
+    "with_memory",
     "with_quantization",
 ]

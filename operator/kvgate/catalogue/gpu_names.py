@@ -42,14 +42,11 @@ def gpus_meant(name: str) -> tuple[Accelerator, ...]:
     words = set(words_of(name))
     meant = [found for each in accelerators_meant(name, every=True) if (found := find_accelerator(each))]
     plain = [each for each in meant if not (_VARIANTS - words) & set(words_of(each.name))]
-    return tuple(plain or meant) or _with_a_letter_more(written)
-
-
-def _with_a_letter_more(written: str) -> tuple[Accelerator, ...]:
-    """Return the accelerators whose own name goes on with letters alone: MI300 is an MI300X or an MI300A."""
-    own = _by_letters()[0].items()
-    found = (each for name, each in own if written and name.startswith(written) and name[len(written) :].isalpha())
-    return tuple(dict.fromkeys(found)) if written[-1:].isdigit() else ()
+    if meant or not written[-1:].isdigit():
+        return tuple(plain or meant)
+    # the name may go on with letters alone: MI300 is an MI300X or an MI300A
+    longer = (each for name, each in own.items() if name.startswith(written) and name[len(written) :].isalpha())
+    return tuple(dict.fromkeys(longer))
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.json import decode
 
+from kvgate import bundle
 from kvgate.budget import Accelerator
 from kvgate.budget.ground.units import MIB
 from kvgate.text.patterns import pattern
@@ -27,13 +28,37 @@ def read_yaml(path: Path) -> Any:
 
 @lru_cache(maxsize=1)
 def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
-    return tuple(decode((DATA / "accelerators.json").read_bytes()))
+    return tuple(decode(bundle.read("accelerators.json")))
 
 
 @lru_cache(maxsize=1)
 def every_accelerator() -> tuple[Accelerator, ...]:
     """Return all accelerators that a user may name, in the order of the data file."""
-    return tuple(_accelerator(entry) for entry in _accelerator_entries())
+    found = list[Accelerator]()
+    for entry in _accelerator_entries():
+        memory = entry["memory_mib"]
+        low, high = entry.get("memory_mib_range", (memory, memory))
+        major, _, minor = str(entry.get("compute_capability", "")).partition(".")
+        accelerator = Accelerator(
+            name=entry["name"],
+            product=entry["product"],
+            memory_bytes=memory * MIB,
+            memory_low_bytes=low * MIB,
+            memory_high_bytes=high * MIB,
+            compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
+            vendor=entry["vendor"],
+            unified_memory=entry.get("unified_memory", False),
+            nvlink=entry.get("interconnect") == "nvlink",
+            multiprocessors=entry.get("sm_count", 0),
+            memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
+            peak_bf16_flops=entry.get("peak_bf16_flops"),
+            peak_fp8_flops=entry.get("peak_fp8_flops"),
+            is_slice="mig_profile" in entry,
+            gpu_labels=tuple(entry.get("gpu_labels", ())),
+            resource=entry.get("resource", "nvidia.com/gpu"),
+        )
+        found.append(accelerator)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)
@@ -41,30 +66,6 @@ def accelerators() -> tuple[Accelerator, ...]:
     """Return those on which people usually serve: only they are proposed, or guessed where a GPU is not named."""
     pairs = zip(_accelerator_entries(), every_accelerator(), strict=True)
     return tuple(accelerator for entry, accelerator in pairs if "is_seldom" not in entry)
-
-
-def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
-    memory = entry["memory_mib"]
-    low, high = entry.get("memory_mib_range", (memory, memory))
-    major, _, minor = str(entry.get("compute_capability", "")).partition(".")
-    return Accelerator(
-        name=entry["name"],
-        product=entry["product"],
-        memory_bytes=memory * MIB,
-        memory_low_bytes=low * MIB,
-        memory_high_bytes=high * MIB,
-        compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
-        vendor=entry["vendor"],
-        unified_memory=entry.get("unified_memory", False),
-        nvlink=entry.get("interconnect") == "nvlink",
-        multiprocessors=entry.get("sm_count", 0),
-        memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
-        peak_bf16_flops=entry.get("peak_bf16_flops"),
-        peak_fp8_flops=entry.get("peak_fp8_flops"),
-        is_slice="mig_profile" in entry,
-        gpu_labels=tuple(entry.get("gpu_labels", ())),
-        resource=entry.get("resource", "nvidia.com/gpu"),
-    )
 
 
 @lru_cache(maxsize=1)
@@ -80,14 +81,10 @@ def driver_memory_mib() -> Mapping[str, int]:
     }
 
 
+@lru_cache(maxsize=512)
 def nvml_mib(name: str) -> int | None:
     """Return the MiB that NVML reports of an accelerator, by its short name; None where no source states it."""
-    return _nvml_mib().get(name)
-
-
-@lru_cache(maxsize=1)
-def _nvml_mib() -> Mapping[str, int]:
-    return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
+    return next((entry.get("nvml_memory_mib") for entry in _accelerator_entries() if entry["name"] == name), None)
 
 
 _MIG_RESOURCE = pattern(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")
@@ -171,6 +168,45 @@ def accelerators_meant(name: str, *, every: bool = False) -> tuple[str, ...]:
         and (wants_slice or not accelerator.is_slice)
         and ("".join(words) in runs or runs.issuperset(words))
     )
+
+
+_FAMILIES: tuple[tuple[str, str, tuple[int, int] | None], ...] = (
+    (r"gtx ?10\d\d|p40|p100|p4|p6000|titan xp?|gp100", "nvidia", (6, 1)),
+    (r"v100s?|gv100|titan v", "nvidia", (7, 0)),
+    (r"gtx ?16\d\d|rtx ?20\d\d|quadro rtx|titan rtx|t4g?|t[1-9]\d{2,3}", "nvidia", (7, 5)),
+    (r"a100x?|a30x?|a800|cmp 170hx|pg506", "nvidia", (8, 0)),
+    (r"rtx ?30\d\d|a2|a1[06]g?|a40|a[2-6][05]00", "nvidia", (8, 6)),
+    (r"rtx ?40\d\d|[0-9]{4} (?:sff )?ada|ada generation|l4|l20|l40[gs]?|l2", "nvidia", (8, 9)),
+    (r"h[12]00|h800|h20|gh200", "nvidia", (9, 0)),
+    (r"g?b[12]00", "nvidia", (10, 0)),
+    (r"g?b300", "nvidia", (10, 3)),
+    (r"rtx ?50\d\d|rtx pro", "nvidia", (12, 0)),
+    (r"mi\d{2,3}[ax]?|rx ?\d{4}|r9\d00|w[67]\d00|vega|gfx\w+|amd|instinct|radeon", "amd", None),
+    (r"arc|b[56][078]0?|max 1\d{3}|intel|gaudi|habana", "intel", None),
+    (r"nvidia|geforce|quadro|tesla|rtx|gtx", "nvidia", None),
+)
+"""Words in the names of a family of GPUs → its vendor and compute capability; the first that is there counts."""
+
+
+def with_memory(among: Iterable[Accelerator], memory_bytes: int) -> list[Accelerator]:
+    """Return those that have so much memory; drivers report up to 0.5 % more or less."""
+    return [each for each in among if each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201]
+
+
+@lru_cache(maxsize=256)
+def likely_kind(name: str, memory_bytes: int) -> tuple[str, tuple[int, int] | None]:
+    """Return the vendor and the compute capability of a GPU that is not listed: by its name, or by what all GPUs with so much memory
+    have in common.
+
+    An empty vendor and None: not known.
+    """
+    written = re.sub(r"[^a-z0-9]+", " ", name.lower())
+    for words, vendor, capability in _FAMILIES:
+        if re.search(rf"\b(?:{words})\b", written):
+            return vendor, capability
+    alike = [] if name else with_memory(accelerators(), memory_bytes)
+    vendors, capabilities = {each.vendor for each in alike}, {each.compute_capability for each in alike}
+    return (vendors.pop() if len(vendors) == 1 else ""), (capabilities.pop() if len(capabilities) == 1 else None)
 
 
 def words_of(name: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from kvgate import bundle
 from kvgate.catalogue.lookup import DATA, close_matches, read_yaml
 from kvgate.text.json_values import merged_fields
 from kvgate.text.patterns import pattern
@@ -65,7 +66,7 @@ class _Lines(Struct, frozen=True, kw_only=True):
 def _lines(folder: str) -> _Lines:
     by_name: dict[str, bytes] = {}
     names: dict[str, str] = {}
-    for line in (DATA / f"{folder}.jsonl").read_bytes().splitlines():
+    for line in bundle.read(f"{folder}.jsonl").splitlines():
         if head := _HEAD.match(line):
             name = head[1].decode()
             by_name[name] = line
@@ -86,7 +87,7 @@ def names_and_aliases() -> Mapping[str, str]:
 @lru_cache(maxsize=1)
 def fine_tunes() -> Mapping[str, str]:
     """Return the names of fine-tunes that do not say from which model they were made → that model."""
-    lines = (DATA / "fine_tunes.csv").read_text(encoding="utf-8").splitlines()
+    lines = bundle.text("fine_tunes.csv").splitlines()
     rows = (line.split(",", 2) for line in lines if not line.startswith(("#", "name,")))
     return {name: model for name, model, _ in rows}
 
@@ -182,7 +183,7 @@ class ModelClass(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def _model_classes() -> dict[str, ModelClass]:
-    lines = (DATA / "model_classes.csv").read_text(encoding="utf-8").splitlines()
+    lines = bundle.text("model_classes.csv").splitlines()
     rows = (line.split(",") for line in lines if not line.startswith(("#", "class,")))
     return {
         name: ModelClass(absent_in=absent_in, since=since, until=until, removed_in=removed_in)

@@ -5,16 +5,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import starmap
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from kvgate import catalogue
+from kvgate import bundle, catalogue
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.vllm.values import UnusableValue, ValueProblems, exact_decimal
 
-_DATA = Path(__file__).parent / "data" / "prices.yaml"
 _NO_PRICE = ("", Fraction(0))
 MAX_PRICES = 1000
 """Entries of a file; each name that is not in the catalogue is compared with all that are, which takes milliseconds."""
@@ -34,7 +32,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def list_prices() -> Prices:
     """Return on-demand list prices, each with its source and date in the data file."""
-    data = _parsed(_DATA.read_text(encoding="utf-8"))
+    data = _parsed(bundle.text("prices.yaml"))
     dates = sorted(str(entry["date"]) for entry in data["lists"])
     providers = dict.fromkeys(entry["provider"] for entry in data["lists"])
     return Prices(

@@ -5,7 +5,7 @@ the class's defaults for them. The weights are made as large as the file has the
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -162,26 +162,21 @@ def gguf_config(file: GgufFile, beside: Mapping[str, Any] | None = None) -> dict
     # the rows of the embedding may be more than the tokenizer has words
     rows = next((tensor.shape[0] for tensor in file.tensors if tensor.name == "token_embd.weight" and tensor.shape), 0)
     config["vocab_size"] = rows or file.lengths.get("tokenizer.ggml.tokens", 0)
-    if complete := _COMPLETE.get(architecture):
-        complete(config, file)
+    _complete(config, file)
     return {**config, "quantization_config": {"quant_method": "gguf"}}
 
 
 def gguf_tensors(file: GgufFile) -> tuple[StoredTensor, ...]:
     """Return the tensors by the names of Hugging Face's checkpoints, without those that vLLM does not load."""
-    return tuple(
-        StoredTensor(name=_hugging_face_name(tensor.name), dtype=tensor.dtype, shape=tensor.shape)
-        for tensor in file.tensors
-        if tensor.name not in _NOT_LOADED
-    )
-
-
-def _hugging_face_name(name: str) -> str:
-    if found := _LAYER.fullmatch(name):
-        module = _MODULES.get(found["module"], found["module"])
-        return f"model.layers.{found['layer']}.{module}.{found['suffix']}"
-    module, _, suffix = name.rpartition(".")
-    return f"{_ENDS.get(module, module)}.{suffix}"
+    named = list[StoredTensor]()
+    for tensor in (each for each in file.tensors if each.name not in _NOT_LOADED):
+        module, _, suffix = tensor.name.rpartition(".")
+        name = f"{_ENDS.get(module, module)}.{suffix}"
+        if found := _LAYER.fullmatch(tensor.name):
+            module = _MODULES.get(found["module"], found["module"])
+            name = f"model.layers.{found['layer']}.{module}.{found['suffix']}"
+        named.append(StoredTensor(name=name, dtype=tensor.dtype, shape=tensor.shape))
+    return tuple(named)
 
 
 def _number(key: str, value: Value) -> Any:
@@ -197,47 +192,29 @@ def _number(key: str, value: Value) -> Any:
     return value
 
 
-def _llama(config: dict[str, Any], _: GgufFile) -> None:
-    if config.get("num_local_experts"):
-        config.update(architectures=["MixtralForCausalLM"], model_type="mixtral", sliding_window=None)
-
-
-def _stablelm(config: dict[str, Any], file: GgufFile) -> None:
+def _complete(config: dict[str, Any], file: GgufFile) -> None:
+    """Complete the config of architectures that need more than other names for the keys."""
     names = [tensor.name for tensor in file.tensors]
-    config["use_qkv_bias"] = any(name.endswith(("attn_q.bias", "attn_k.bias", "attn_v.bias")) for name in names)
-    config["use_parallel_residual"] = not any("ffn_norm" in name for name in names)
-
-
-def _deepseek(config: dict[str, Any], _: GgufFile) -> None:
-    """Newer files have the widths of heads under `…_mla`; older ones have them in the keys of all architectures."""
-    rope = config.get("qk_rope_head_dim", 0)
-    whole = config.pop("qk_head_dim", None) or config.pop("head_dim", 0)
-    config.pop("head_dim", None)
-    config["qk_nope_head_dim"] = max(0, whole - rope)
-    config.setdefault("v_head_dim", config["qk_nope_head_dim"])
-    config["num_key_value_heads"] = config.get("num_attention_heads", 0)
-
-
-def _qwen2_moe(config: dict[str, Any], file: GgufFile) -> None:
-    """Read the width of the shared expert from its weight where the metadata lacks it."""
-    rows = next((each.shape[0] for each in file.tensors if each.name == "blk.0.ffn_up_shexp.weight" and each.shape), 0)
-    if rows:
-        config.setdefault("shared_expert_intermediate_size", rows)
-    width = next(
-        (each.shape[1] for each in file.tensors if each.name == "blk.0.ffn_up_exps.weight" and len(each.shape) == 3), 0
-    )
-    if width:
-        config.setdefault("moe_intermediate_size", width)
-
-
-_COMPLETE: dict[str, Callable[[dict[str, Any], GgufFile], None]] = {
-    "llama": _llama,
-    "stablelm": _stablelm,
-    "deepseek2": _deepseek,
-    "qwen2moe": _qwen2_moe,
-    "qwen3moe": _qwen2_moe,
-}
-"""Architectures whose config needs more than other names for the keys."""
+    match file.architecture:
+        case "llama" if config.get("num_local_experts"):
+            config.update(architectures=["MixtralForCausalLM"], model_type="mixtral", sliding_window=None)
+        case "stablelm":
+            config["use_qkv_bias"] = any(name.endswith(("attn_q.bias", "attn_k.bias", "attn_v.bias")) for name in names)
+            config["use_parallel_residual"] = not any("ffn_norm" in name for name in names)
+        case "deepseek2":
+            # newer files have the widths of heads under `…_mla`, older ones in the keys of all architectures
+            whole = config.pop("qk_head_dim", None) or config.get("head_dim", 0)
+            config.pop("head_dim", None)
+            config["qk_nope_head_dim"] = max(0, whole - config.get("qk_rope_head_dim", 0))
+            config.setdefault("v_head_dim", config["qk_nope_head_dim"])
+            config["num_key_value_heads"] = config.get("num_attention_heads", 0)
+        case "qwen2moe" | "qwen3moe":  # the widths of experts stand in their weights where the metadata lacks them
+            shapes = {tensor.name: tensor.shape for tensor in file.tensors}
+            shared, experts = (shapes.get(f"blk.0.ffn_up_{name}.weight", ()) for name in ("shexp", "exps"))
+            if shared and shared[0]:
+                config.setdefault("shared_expert_intermediate_size", shared[0])
+            if len(experts) == 3 and experts[1]:
+                config.setdefault("moe_intermediate_size", experts[1])
 
 
 def gguf_spelling(name: str) -> Literal["", "file", "type"]:

@@ -5,7 +5,7 @@ header as JSON, and the tensors without gaps.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import prod
 
@@ -126,27 +126,27 @@ def summarize(tensors: Iterable[StoredTensor]) -> tuple[TensorGroup, ...]:
 
 def check_summary(groups: tuple[TensorGroup, ...]) -> None:
     """Refuse a summary that `summarize` did not write, because it may stand in a file that people edit. Raises CheckpointError."""
-    problems = [problem for group in groups[:MAX_GROUPS] for problem in _problems(group)]
+    problems = list[str]()
+    for group in groups[:MAX_GROUPS]:
+        what = f"the group {group.name[:60]!r}"
+        if len(group.name) > MAX_NAME or group.name.count("{}") != len(group.numbers) or len(group.numbers) > _FOLDED:
+            problems.append(
+                f"{what} needs numbers for each of its {{}}, at most {_FOLDED}, and at most {MAX_NAME} characters"
+            )
+        elif group.dtype not in DTYPES:
+            problems.append(f"{what} has the dtype {group.dtype[:20]!r}, which is none of safetensors or ggml")
+        elif len(group.shape) > 8 or any(not 0 <= size <= 1 << 40 for size in group.shape):
+            problems.append(f"{what} has a shape that no tensor has")
+        elif wrong := [numbers for numbers in group.numbers if not _is_written(numbers)]:
+            problems.append(f"{what} has the numbers {wrong[0][:40]!r}; they are written as 0-3,5")
+        elif group != _group(group.name, group.dtype, group.shape, group.numbers):
+            problems.append(f"{what} has a count or size that its numbers and its shape do not give")
     if len(groups) > MAX_GROUPS:
         problems.append(f"it has {len(groups)} groups of tensors; the limit is {MAX_GROUPS}")
     elif not problems and sum(group.count for group in groups) > MAX_TENSORS:
         problems.append(f"it has more than {MAX_TENSORS} tensors")
     if problems:
         raise CheckpointError(*problems[:5])
-
-
-def _problems(group: TensorGroup) -> Iterator[str]:
-    name = group.name[:60]
-    if len(group.name) > MAX_NAME or group.name.count("{}") != len(group.numbers) or len(group.numbers) > _FOLDED:
-        yield f"the group {name!r} needs numbers for each of its {{}}, at most {_FOLDED}, and at most {MAX_NAME} characters"
-    elif group.dtype not in DTYPES:
-        yield f"the group {name!r} has the dtype {group.dtype[:20]!r}, which is none of safetensors or ggml"
-    elif len(group.shape) > 8 or any(not 0 <= size <= 1 << 40 for size in group.shape):
-        yield f"the group {name!r} has a shape that no tensor has"
-    elif wrong := [numbers for numbers in group.numbers if not _is_written(numbers)]:
-        yield f"the group {name!r} has the numbers {wrong[0][:40]!r}; they are written as 0-3,5"
-    elif group != _group(group.name, group.dtype, group.shape, group.numbers):
-        yield f"the group {name!r} has a count or size that its numbers and its shape do not give"
 
 
 def _is_written(numbers: str) -> bool:
@@ -226,15 +226,20 @@ def read_header(header: bytes, *, file_bytes: int | None = None) -> tuple[Stored
     """
     entries = dict(_entries(header))
     problems = [problem for name, entry in entries.items() for problem in _entry_problems(name, entry)]
-    if not problems:
-        problems += _gaps(entries)
+    ordered, reached = sorted(entries.items(), key=lambda item: item[1].data_offsets), 0
+    for name, entry in () if problems else ordered:
+        begin, end = entry.data_offsets
+        if begin != reached:  # a name that stands twice leaves a gap too
+            overlaps = begin < reached
+            what = "overlaps the one before it" if overlaps else "leaves a gap before it (does a name stand twice?)"
+            problems.append(f"the tensor {name[:80]!r} begins at byte {begin} and {what}")
+        reached = max(reached, end)
     stated = LENGTH_BYTES + len(header) + max((entry.data_offsets[1] for entry in entries.values()), default=0)
     if not problems and file_bytes is not None and file_bytes != stated:
         problems.append(f"it has {file_bytes} bytes and its header describes {stated}; it is truncated, or has a tail")
     if problems:
         more = [f"{len(problems) - _SHOWN} more problems"] if len(problems) > _SHOWN else []
         raise CheckpointError(*problems[:_SHOWN], *more)
-    ordered = sorted(entries.items(), key=lambda item: item[1].data_offsets)
     return tuple(StoredTensor(name=name, dtype=entry.dtype, shape=tuple(entry.shape)) for name, entry in ordered)
 
 
@@ -267,16 +272,3 @@ def _entry_problems(name: str, entry: _Entry) -> Iterator[str]:
         yield f"the tensor {shown!r} has a shape that no tensor has"
     elif not 0 <= begin <= end <= _LARGEST or end - begin != bytes_of(entry.dtype, shape):
         yield f"the tensor {shown!r} takes the bytes {begin} to {end}; {entry.dtype} of shape {list(shape)} does not"
-
-
-def _gaps(entries: Mapping[str, _Entry]) -> Iterator[str]:
-    """Report tensors that overlap, and bytes between them, which a name that stands twice leaves too."""
-    reached = 0
-    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
-        begin, end = entry.data_offsets
-        if begin != reached:
-            what = (
-                "overlaps the one before it" if begin < reached else "leaves a gap before it (does a name stand twice?)"
-            )
-            yield f"the tensor {name[:80]!r} begins at byte {begin} and {what}"
-        reached = max(reached, end)

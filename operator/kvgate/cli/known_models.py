@@ -64,10 +64,8 @@ def _read(path: Path, inside: Path | None) -> tuple[str, Mapping[str, Any]]:
         raise BadInput(f"{path}: {error}") from None
 
 
-@lru_cache(maxsize=64)
-def _content(text: str) -> Mapping[str, Any]:
-    """Parse each text once, however many engines and mappings name its file; a file that changed is another text."""
-    return parse_config_text(text)
+_content = lru_cache(maxsize=64)(parse_config_text)
+"""Each text is parsed once, however many engines and mappings name its file; a file that changed is another text."""
 
 
 DEFAULT_SECONDS = 60

@@ -68,8 +68,13 @@ def _preview(flags: list[str], diff_flags: list[str]) -> int:
     before = [{**item, "status": {}} for item in listed.get("items", [listed])]
     if any("configFrom" in ((item.get("spec") or {}).get("model") or {}) for item in before):
         before += json.loads(kubectl("get", "configmaps", "--output=json", *flags) or b"{}").get("items", [])
+    after = list[Json]()
+    for item in before:  # an image of its own stays, whose release nobody can choose here
+        spec = item.get("spec") or {}
+        changed = {**spec, "vllm": {**(spec.get("vllm") or {}), "version": version}}
+        after.append({**item, "spec": changed} if item.get("kind") == KIND else item)
     with TemporaryDirectory(prefix="kvgate-") as folder:
-        for side, items in (("live", before), ("preview", [_on_release(item, version) for item in before])):
+        for side, items in (("live", before), ("preview", after)):
             Path(folder, side).mkdir()
             Path(folder, side, "fleet.json").write_text(
                 json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
@@ -85,14 +90,6 @@ def _new_pods(items: Sequence[Json], version: str) -> str:
     settings = [(item["spec"] or {}).get("vllm") or {} for item in items if item.get("kind") == KIND and "spec" in item]
     new = sum(not each.get("image") and each.get("version") != version for each in settings)
     return f"vLLM {version} means new pods for {new} of {len(settings)} InferenceDeployments"
-
-
-def _on_release(item: Json, version: str) -> Json:
-    """Return an InferenceDeployment with another release of vLLM; an image of its own stays, whose release nobody can choose here."""
-    spec = item.get("spec") or {}
-    if item.get("kind") != KIND:
-        return item
-    return {**item, "spec": {**spec, "vllm": {**(spec.get("vllm") or {}), "version": version}}}
 
 
 def _without_flag(name: str, flags: list[str]) -> tuple[str, list[str]]:

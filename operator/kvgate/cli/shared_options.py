@@ -12,7 +12,7 @@ from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
 from kvgate.cli.workload_options import Decorator, all_of, guarantee_option
-from kvgate.vllm.settings import WHAT_IFS, Setting
+from kvgate.vllm.settings import WHAT_IFS
 
 GIVEN_FILE = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
 """A file to read, which must be there."""
@@ -47,19 +47,20 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
 
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
     """Add a flag for every what-if setting, except for those that the command finds out itself."""
-    return all_of([_option(setting) for setting in WHAT_IFS if setting.name not in without])
-
-
-def _option(setting: Setting) -> Decorator:
-    if setting.name in _FILES:
-        return click.option(setting.flag, type=click.File("rb"), metavar="FILE", help=setting.help)
-    if setting.is_switch:
-        spelling = f"{setting.flag}/--no-{setting.flag[2:]}"
-        return click.option(spelling, setting.name, default=None, help=setting.help)
-    short = (spelling for spelling in setting.spellings if not spelling.startswith("--"))
-    complete = {"gpu": gpus, "model": a_model}.get(setting.name)
-    names = (*short, *ALSO.get(setting.name, ()), setting.flag)
-    return click.option(*names, setting.name, metavar="VALUE", help=setting.help, shell_complete=complete)
+    options = list[Decorator]()
+    for setting in (each for each in WHAT_IFS if each.name not in without):
+        names = (*ALSO.get(setting.name, ()), setting.flag, setting.name)
+        if setting.name in _FILES:
+            option = click.option(setting.flag, type=click.File("rb"), metavar="FILE", help=setting.help)
+        elif setting.is_switch:
+            spelling = f"{setting.flag}/--no-{setting.flag[2:]}"
+            option = click.option(spelling, setting.name, default=None, help=setting.help)
+        else:
+            short = (spelling for spelling in setting.spellings if not spelling.startswith("--"))
+            complete = {"gpu": gpus, "model": a_model}.get(setting.name)
+            option = click.option(*short, *names, metavar="VALUE", help=setting.help, shell_complete=complete)
+        options.append(option)
+    return all_of(options)
 
 
 GPU_NAMES = ("--gpu", "--gpus", "--accelerator")

@@ -30,18 +30,16 @@ class Device(Struct, frozen=True, kw_only=True):
 def devices() -> Counter[Device]:
     """Return the GPUs of this machine, and how many there are of each; of the first program that finds any."""
     for program, arguments, read in _PROGRAMS:
-        if (path := shutil.which(program)) and (found := Counter(read(_output([path, *arguments])))):
+        if (path := shutil.which(program)) is None:
+            continue
+        try:
+            done = subprocess.run([path, *arguments], capture_output=True, timeout=SECONDS, check=False)  # noqa: S603 - found in PATH
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        printed = done.stdout[:_MAX_CHARACTERS].decode(errors="replace") if done.returncode == 0 else ""
+        if found := Counter(read(printed)):
             return found
     return Counter()
-
-
-def _output(command: Sequence[str]) -> str:
-    """Return what a program prints; nothing where it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603 - found in PATH
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout[:_MAX_CHARACTERS].decode(errors="replace") if done.returncode == 0 else ""
 
 
 _SLICE = re.compile(r"\s+MIG\s+(\S+)\s+Device\s+\d+:")

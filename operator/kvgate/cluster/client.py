@@ -84,7 +84,7 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
 WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
-"""Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
+"""Life of a watch, and the silence after which it is asked anew. A bookmark comes every minute; the first of a quiet kind took two."""
 MAX_EVENT_BYTES = 4 << 20
 """Largest event of a watch; the API server stores objects of 1.5 MiB."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -138,6 +138,11 @@ RESOURCE_SLICES = Kind(group="resource.k8s.io", version="v1", kind="ResourceSlic
 RESOURCE_CLAIM_TEMPLATES = Kind(
     group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
 )
+SECRETS = Kind(group="", version="v1", kind="Secret", plural="secrets")
+WEBHOOK_CONFIGURATIONS = Kind(
+    group="admissionregistration.k8s.io", version="v1", kind="ValidatingWebhookConfiguration",
+    plural="validatingwebhookconfigurations",
+)  # fmt: skip
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
@@ -230,7 +235,10 @@ class Cluster:
     async def watch(
         self, kind: Kind, version: str, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[bytes]:
-        """Yield the events of a kind as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
+        """Yield the events of a kind as the API server writes them, one a line, until the watch ends or is silent. Raises Unavailable.
+
+        Who watches again from the last version misses nothing that a dead connection did not deliver.
+        """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -251,7 +259,9 @@ class Cluster:
                         yield line
                     if len(rest) > MAX_EVENT_BYTES:  # the connection is closed, and the kind is listed anew
                         raise Unavailable("watch", kind.resource, "an event is too large")
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except TimeoutError:
+            return
+        except (aiohttp.ClientError, OSError) as error:
             raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
@@ -265,7 +275,7 @@ class Cluster:
         """
         metadata, query = body["metadata"], {"fieldManager": FIELD_MANAGER, "force": str(not is_first).lower()}
         return await self._send(
-            "patch", kind.resource, "PATCH", kind.path(metadata["namespace"], metadata["name"]), body=body,
+            "patch", kind.resource, "PATCH", kind.path(metadata.get("namespace"), metadata["name"]), body=body,
             content_type="application/apply-patch+yaml", query=query,
         )  # fmt: skip
 

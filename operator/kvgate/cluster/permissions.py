@@ -1,7 +1,7 @@
 """Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
-The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
-where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
+The controller reads no Secret but the one of the webhook's certificate that it makes itself, because pods, its own one too, get tokens by
+reference, and nodes only where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
 them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
 no more, and its own PodDisruptionBudgets: other children are deleted with their owner.
 """
@@ -17,10 +17,12 @@ class Permission(Struct, frozen=True, kw_only=True):
     why: str
     on_own_lease: bool = False
     """The rule is limited to the Lease of the namespaces that are served."""
-    config_map: str = ""
-    """Last part of the name of the ConfigMap that the rule is limited to; it begins with the name of the release."""
+    object_name: str = ""
+    """Last part of the name of the object that the rule is limited to; it begins with the name of the release."""
     shards: int = 0
-    """Number of further ConfigMaps that the rule is limited to, with the same name and a number behind it."""
+    """Number of further objects that the rule is limited to, with the same name and a number behind it."""
+    in_cluster: bool = False
+    """The object that the rule is limited to is outside of all namespaces."""
 
 
 RULES: tuple[Permission, ...] = (
@@ -108,7 +110,7 @@ OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
         resources=("configmaps",),
         verbs=("get", "create", "patch"),
         why="observed starts, which correct predictions, in ConfigMaps; an apply that creates one states its name",
-        config_map="calibration",
+        object_name="calibration",
         shards=16,
     ),
 )
@@ -146,10 +148,33 @@ MODEL_RULES: tuple[Permission, ...] = (
         resources=("configmaps",),
         verbs=("get", "create", "patch"),
         why="models that were fetched from the hub, in a ConfigMap",
-        config_map="models",
+        object_name="models",
     ),
 )
 """Permissions in the controller's own namespace where it asks the hub for models."""
+
+CERTIFICATE_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="",
+        resources=("secrets",),
+        verbs=("get", "create", "patch"),
+        why="the webhook's certificate, in the one Secret that it is mounted from",
+        object_name="webhook-cert",
+    ),
+)
+"""Permissions in the controller's own namespace where it makes the webhook's certificate (`webhook.certs.mode: auto`)."""
+
+WEBHOOK_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="admissionregistration.k8s.io",
+        resources=("validatingwebhookconfigurations",),
+        verbs=("get", "patch"),
+        why="the CA of that certificate, in the configuration of this release's webhook",
+        object_name="webhook",
+        in_cluster=True,
+    ),
+)
+"""Permissions in the whole cluster for the same."""
 
 LEASE_RULES: tuple[Permission, ...] = (
     Permission(

@@ -218,6 +218,15 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
         raise click.BadParameter(str(error)) from None
 
 
+def _secret_name(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, str] | None:
+    namespace, slash, name = (text or "").partition("/")
+    if text is not None and (not (namespace and slash and name) or "/" in name):
+        raise click.BadParameter(
+            f"{text!r} is not NAMESPACE/NAME of a Secret; give one such as kvgate-system/kvgate-webhook-cert"
+        )
+    return (namespace, name) if text else None
+
+
 @click.command("controller", context_settings={"show_default": True})
 @click.option("--metrics-host", default="0.0.0.0", help="Address on which /metrics, /livez and /readyz are served.")  # noqa: S104
 @click.option(
@@ -285,6 +294,18 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
 )
 @click.option("--pass-annotation", "pass_annotations", multiple=True, metavar="KEY", help="The same for an annotation.")
 @click.option(
+    "--webhook-secret",
+    metavar="NAMESPACE/NAME",
+    callback=_secret_name,
+    help="Secret in which the webhook's certificate is made and renewed. Without it somebody else makes it.",
+)
+@click.option(
+    "--webhook-configuration",
+    metavar="NAME",
+    default="",
+    help="ValidatingWebhookConfiguration that gets the CA of that certificate.",
+)
+@click.option(
     "--lease-namespace",
     metavar="NS",
     default=leases.NAMESPACE,
@@ -317,6 +338,8 @@ def controller(kubeconfig: Path | None, **options: Any) -> None:
 
     Only one controller works at a time: it takes a Lease first, and waits while a controller that serves one of its namespaces holds one.
     """
+    if bool(options["webhook_secret"]) != bool(options["webhook_configuration"]):
+        raise click.UsageError("--webhook-secret and --webhook-configuration need each other")
     try:
         asyncio.run(run(ControllerOptions(kubeconfig=str(kubeconfig) if kubeconfig else None, **options)))
     except (ClusterNotPrepared, LeaseLost, NoConfiguration, ThreadDied) as error:

@@ -128,8 +128,8 @@ def _is_alike(judged: Judged, one: Calibration, other: Calibration) -> bool:
     budget = judged.assessment.budget
     if one is other or budget is None:
         return True
-    engine = budget.request.shape.architecture, budget.request.accelerator.name
-    return one.about(*engine) == other.about(*engine)
+    accelerator = budget.request.accelerator.name
+    return one.about(accelerator) == other.about(accelerator)
 
 
 class Memory:

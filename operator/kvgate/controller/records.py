@@ -120,7 +120,9 @@ class Records:
         except Conflict:
             namespace, name = body["metadata"]["namespace"], admitted.name
             there = await cluster.find(ADMISSION_RECORDS, namespace, name)
-            if there is None or read_record(document, there) is None:
+            if there is None:
+                raise  # it is no conflict about the name: a quota was counted by somebody else meanwhile, for example
+            if read_record(document, there) is None:
                 message = f"{name} exists and is not the record of this InferenceDeployment; delete it"
                 raise Rejected("create", ADMISSION_RECORDS.resource, message) from None
             if not is_owned_by(there, str(document["metadata"]["uid"])):

@@ -335,4 +335,5 @@ async def _with_log(cluster: Cluster, budget: Budget, start: ObservedStart) -> O
         start,
         gpu_at_start=GpuAtStart.SHARED if start.gpu_at_start is GpuAtStart.SHARED else occupied,
         compile_cache=log.circumstances.get("compile_cache", ""),
+        circumstances=tuple(sorted({**dict(start.circumstances), **log.circumstances}.items())),
     )

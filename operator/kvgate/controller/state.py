@@ -61,6 +61,10 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     lease_namespace: str = leases.NAMESPACE
     instance: str = ""
     """The installation that this process belongs to; empty: the name of the machine."""
+    webhook_secret: tuple[str, str] | None = None
+    """Namespace and name of the Secret of the webhook's certificate; None where kvgate does not make it."""
+    webhook_configuration: str = ""
+    """Name of the ValidatingWebhookConfiguration that gets its CA."""
     otlp: OtlpOptions | None = None
     """Receiver of the metrics; None where nothing is pushed."""
 

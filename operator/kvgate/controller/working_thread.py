@@ -95,6 +95,7 @@ async def _operate(process: Process) -> None:
             beat,
             starting,
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
+            asyncio.create_task(_keep_certificate(process, cluster)),
         ]
         if nodes:
             tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
@@ -115,6 +116,15 @@ async def _operate(process: Process) -> None:
             queue.close()
             for task in tasks:
                 task.cancel()
+
+
+async def _keep_certificate(process: Process, cluster: Cluster) -> None:
+    """Make and renew the webhook's certificate where kvgate is to do that."""
+    if process.options.webhook_secret:
+        from kvgate.controller.certificates import WebhookCertificate  # 11 MiB
+
+        keeper = WebhookCertificate(cluster, process.options.webhook_secret, process.options.webhook_configuration)
+        await keeper.run_forever(process.troubles)
 
 
 async def _watch(process: Process, connect: Connect, handlers: "Handlers") -> None:

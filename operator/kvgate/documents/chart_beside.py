@@ -5,7 +5,7 @@ Helm merges objects, takes lists as a whole, and gives templates the `appVersion
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,10 @@ def _chart_in(folder: Path) -> ChartBeside | None:
         chart = value_of_file(folder / CHART_FILE, max_bytes=_MAX_FILE_BYTES, inside=inside)
         is_there = (folder / _VALUES).is_file()
         own = value_of_file(folder / _VALUES, max_bytes=_MAX_FILE_BYTES, inside=inside) if is_there else {}
-        templates = list(_templates(folder, inside))
+        paths = [Path(top, name) for top, _, names in os.walk(folder / _TEMPLATES) for name in sorted(names)]
+        if len(paths) > _MAX_FILES:
+            return None
+        templates = [read_text(path, max_bytes=_MAX_FILE_BYTES, inside=inside) for path in paths]
     except (OSError, ValueError):
         return None
     if not isinstance(chart, Mapping):
@@ -74,14 +77,6 @@ def _chart_in(folder: Path) -> ChartBeside | None:
         app_version=str(chart.get("appVersion") or "") if takes_version else "",
         named=None if passes_any else frozenset(named),
     )
-
-
-def _templates(folder: Path, inside: Path) -> Iterator[str]:
-    """Yield the texts of the templates. Raises ValueError where there are too many."""
-    paths = [Path(top, name) for top, _, names in os.walk(folder / _TEMPLATES) for name in sorted(names)]
-    if len(paths) > _MAX_FILES:
-        raise ValueError(f"the chart has more than {_MAX_FILES} templates")
-    yield from (read_text(path, max_bytes=_MAX_FILE_BYTES, inside=inside) for path in paths)
 
 
 def _kept(values: Mapping[str, Any], named: frozenset[str], above: str = "", depth: int = 0) -> Mapping[str, Any]:

@@ -87,18 +87,14 @@ def lay_out(tree: Tree, texts: Mapping[Path, bytes]) -> Layout:
         fields = dict(copy.fields(_with_keys(each.fields, missing) if each.left_out else each.fields))
         if each is tree.root:
             fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), "originAnnotations"]
-        layout.add(f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}", _written(fields))
+        text = StringIO()
+        for part in json.JSONEncoder(default=str).iterencode(fields):
+            text.write(part)
+            if text.tell() > MAX_TREE_BYTES:  # aliases can stand for any length
+                raise Refused(_TOO_LARGE)
+        name = f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}"
+        layout.add(name, without_surrogates(text.getvalue()).encode())
     return layout
-
-
-def _written(fields: Mapping[str, Any]) -> bytes:
-    """Return a kustomization as YAML. Raises Refused: aliases can stand for any length."""
-    text = StringIO()
-    for part in json.JSONEncoder(default=str).iterencode(fields):
-        text.write(part)
-        if text.tell() > MAX_TREE_BYTES:
-            raise Refused(_TOO_LARGE)
-    return without_surrogates(text.getvalue()).encode()
 
 
 class _Copy:

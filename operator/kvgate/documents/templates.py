@@ -50,25 +50,25 @@ class _Filling(Struct, kw_only=True):
     left: int = _MAX_ADDED
 
     def of(self, node: yaml.Node) -> yaml.Node:
-        if id(node) not in self.made:
-            self.made[id(node)] = node  # an alias inside of what it stands for
-            self.made[id(node)] = self._filled(node)
-        return self.made[id(node)]
-
-    def _filled(self, node: yaml.Node) -> yaml.Node:
+        if id(node) in self.made:
+            return self.made[id(node)]
+        self.made[id(node)] = filled = node  # an alias inside of what it stands for
         marks = (node.start_mark, node.end_mark)
-        if isinstance(node, yaml.ScalarNode):
+        if isinstance(node, yaml.SequenceNode):
+            filled = yaml.SequenceNode(node.tag, [self.of(item) for item in node.value], *marks)
+        elif isinstance(node, yaml.MappingNode):
+            items = [(self.of(key), self.of(value)) for key, value in node.value]
+            filled = yaml.MappingNode(node.tag, items, *marks)
+        elif isinstance(node, yaml.ScalarNode):
             alone = _ALONE.fullmatch(node.value)
             value = self.values.get(alone[1], node.value) if alone else _REFERENCE.sub(self._value, node.value)
-            tag = (
-                next((tag for tag, form in _TAGS if form.fullmatch(value)), "tag:yaml.org,2002:str")
-                if alone
-                else node.tag
-            )
-            return node if value == node.value else yaml.ScalarNode(tag, value, *marks, style=node.style)
-        if isinstance(node, yaml.SequenceNode):
-            return yaml.SequenceNode(node.tag, [self.of(item) for item in node.value], *marks)
-        return yaml.MappingNode(node.tag, [(self.of(key), self.of(value)) for key, value in node.value], *marks)
+            tag = node.tag
+            if alone:
+                tag = next((tag for tag, form in _TAGS if form.fullmatch(value)), "tag:yaml.org,2002:str")
+            if value != node.value:
+                filled = yaml.ScalarNode(tag, value, *marks, style=node.style)
+        self.made[id(node)] = filled
+        return filled
 
     def _value(self, reference: re.Match[str]) -> str:
         value = self.values.get(reference[1], reference[0])

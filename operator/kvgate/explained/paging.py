@@ -18,7 +18,6 @@ from kvgate.budget.kv_cache.spec import (
     FullAttentionSpec,
     KVCacheSpec,
     MLASpec,
-    Reach,
     StateSpec,
     WindowMLASpec,
 )
@@ -79,26 +78,18 @@ def default_lengths(max_model_len: int) -> tuple[int, ...]:
 
 def paging_of(budget: Budget, lengths: Sequence[int]) -> tuple[Paged, ...]:
     """Return every block size that comes out differently, the smallest first; none where there is no cache or no formula for it."""
+    if budget.kv_cache is None or not budget.kv_cache.groups:
+        return ()
+    variants = {_block_sizes(budget): budget}  # vLLM turns some sizes into one that is there already
+    for size in dict.fromkeys(round_up(size, budget.kv_cache.kernel_block) for size in BLOCK_SIZES):
+        variant = plan(budget.request.with_settings(block_size=size))
+        variants.setdefault(_block_sizes(variant), variant)
     sizes = [
         _paged(variant, variant.kv_cache, lengths, in_use=variant is budget)
-        for variant in _variants(budget)
+        for variant in variants.values()
         if variant.kv_cache
     ]
     return tuple(sorted(sizes, key=lambda size: size.block_size))
-
-
-def _variants(budget: Budget) -> Iterator[Budget]:
-    """Return the budget itself, and those of other block sizes that vLLM would not turn into one that was there before."""
-    if budget.kv_cache is None or not budget.kv_cache.groups:
-        return
-    request, seen = budget.request, {_block_sizes(budget)}
-    yield budget
-    kernel_block = budget.kv_cache.kernel_block
-    for size in dict.fromkeys(round_up(size, kernel_block) for size in BLOCK_SIZES):
-        variant = plan(request.with_settings(block_size=size))
-        if _block_sizes(variant) not in seen:
-            seen.add(_block_sizes(variant))
-            yield variant
 
 
 def _block_sizes(budget: Budget) -> tuple[int, ...]:
@@ -159,8 +150,22 @@ def held_bytes(budget: Budget, tokens: int) -> int:
     """
     if budget.kv_cache is None:
         return 0
-    reach = replace(budget.kv_cache.reach, max_model_len=tokens)
-    return sum(count * _held(spec, reach) for spec, count in _caches(budget))
+    reach, held = replace(budget.kv_cache.reach, max_model_len=tokens), 0
+    whole_tokens = cdiv(tokens, reach.decode_context)
+    for spec, count in _caches(budget):
+        if isinstance(spec, StateSpec):
+            size = (spec.num_states + spec.states_of_blocks(tokens)) * spec.state_bytes
+        elif isinstance(spec, MLASpec):
+            size = cdiv(whole_tokens, spec.tokens_per_vector) * spec.vector_bytes
+        elif isinstance(spec, FullAttentionSpec):
+            size = whole_tokens * spec.token_bytes
+        elif isinstance(spec, CrossAttentionSpec):
+            size = reach.max_encoder_tokens * spec.token_bytes
+        else:
+            recent_tokens = min(spec.reach_back + reach.in_flight_tokens, tokens)
+            size = recent_tokens * (spec.vector_bytes if isinstance(spec, WindowMLASpec) else spec.token_bytes)
+        held += count * size
+    return held
 
 
 def token_bytes(budget: Budget) -> int:
@@ -179,18 +184,3 @@ def _caches(budget: Budget) -> Iterator[tuple[KVCacheSpec, int]]:
     for group in budget.kv_cache.groups if budget.kv_cache else ():
         for spec, layers in group.parts:
             yield spec, sum(first <= layer and (last is None or layer < last) for layer in layers)
-
-
-def _held(spec: KVCacheSpec, reach: Reach) -> int:
-    """Bytes that one request takes on one layer."""
-    whole_tokens = cdiv(reach.max_model_len, reach.decode_context)
-    if isinstance(spec, StateSpec):
-        return (spec.num_states + spec.states_of_blocks(reach.max_model_len)) * spec.state_bytes
-    if isinstance(spec, MLASpec):
-        return cdiv(whole_tokens, spec.tokens_per_vector) * spec.vector_bytes
-    if isinstance(spec, FullAttentionSpec):
-        return whole_tokens * spec.token_bytes
-    if isinstance(spec, CrossAttentionSpec):
-        return reach.max_encoder_tokens * spec.token_bytes
-    recent_tokens = min(spec.reach_back + reach.in_flight_tokens, reach.max_model_len)
-    return recent_tokens * (spec.vector_bytes if isinstance(spec, WindowMLASpec) else spec.token_bytes)

@@ -1,7 +1,5 @@
 """Advice on a question: changes that would fit, among the GPUs and checkpoints of the catalogue, and none that vLLM refuses."""
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from kvgate import catalogue
@@ -55,15 +53,6 @@ def _known(request: BudgetRequest, scope: Scope) -> Scope:
     from kvgate.vllm.options import options
 
     has_switch = options()["--language-model-only"].is_in(parse_patch(request.vllm_version))
-    return replace(
-        scope,
-        accelerators=tuple(catalogue.accelerators()),
-        leaves_out_media="language_model_only" if has_switch else "limit_mm_per_prompt",
-        refuses=_refusing(request),
-    )
-
-
-def _refusing(request: BudgetRequest) -> Callable[[Budget], bool]:
     known = {each.rule for each in judge_budget(plan(request))}
 
     def refuses(budget: Budget) -> bool:
@@ -71,7 +60,12 @@ def _refusing(request: BudgetRequest) -> Callable[[Budget], bool]:
         warned = {each.rule for each in findings if each.severity is Severity.WARNING}
         return bool(error_rules(findings) - BUDGET_RULES) or bool(warned - known)
 
-    return refuses
+    return replace(
+        scope,
+        accelerators=tuple(catalogue.accelerators()),
+        leaves_out_media="language_model_only" if has_switch else "limit_mm_per_prompt",
+        refuses=refuses,
+    )
 
 
 def smaller_checkpoints(request: BudgetRequest) -> tuple[ModelShape, ...]:

@@ -43,8 +43,13 @@ def look_up_draft(
     if draft is None and not speculation.model:  # reading the settings says that a name is missing
         return None, ()
     if draft is None:
-        missing = models.missing.get(name_key(speculation.model, speculation.revision))
-        return None, (with_reason(_unknown(speculation.model, models), missing),)
+        name = speculation.model
+        nearest = catalogue.nearest_drafts(name)
+        write = (f"write one of these names, if you mean it: {', '.join(nearest)}",) if nearest else ()
+        ways = any_one(*write, *ways_to_fetch(name, models), do("give its config.json by {draft_config}"))
+        message = words("draft {name} is not in the catalogue, so it is not known what it adds", name=name)
+        unknown = UNKNOWN_DRAFT.finding("speculative_config", message, ways)
+        return None, (with_reason(unknown, models.missing.get(name_key(name, speculation.revision))),)
     # vLLM has no other class that could serve a draft
     found = look_up_model_class(draft.shape, version)
     return draft, tuple(replace(each, field="speculative_config", severity=Severity.ERROR) for each in found)
@@ -115,11 +120,3 @@ def _published(published: Published, method: str, quantization: str | None) -> D
 
 ENDS = ("embed_tokens", "lm_head")
 """Names of the tensors that a draft may share with its target."""
-
-
-def _unknown(name: str, models: PublishedModels) -> Finding:
-    nearest = catalogue.nearest_drafts(name)
-    write = (f"write one of these names, if you mean it: {', '.join(nearest)}",) if nearest else ()
-    remedy = any_one(*write, *ways_to_fetch(name, models), do("give its config.json by {draft_config}"))
-    message = words("draft {name} is not in the catalogue, so it is not known what it adds", name=name)
-    return UNKNOWN_DRAFT.finding("speculative_config", message, remedy)

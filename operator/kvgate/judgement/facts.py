@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -190,33 +190,24 @@ def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Fi
     accelerator, findings = (None, (_NO_GPU,)) if name is None else look_up_accelerator(name)
     if memory_bytes is None:
         return accelerator, findings
+    if accelerator is None and name:
+        meant = map(catalogue.find_accelerator, catalogue.accelerators_meant(name, every=True))
+        alike = catalogue.with_memory(filter(None, meant), memory_bytes)
+        if len(alike) == 1:
+            accelerator, findings = alike[0], ()
     if accelerator is None:
-        # Vendor and capabilities are not known: the interval is wide, and nothing is refused because of them.
+        # nothing is refused because of a capability that is only likely
         listed_as = name or "this GPU"
+        vendor, capability = catalogue.likely_kind(name or "", memory_bytes)
         accelerator = Accelerator(
             name=listed_as, product=listed_as, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None,
-            vendor="unknown", **({} if name else _likely(memory_bytes)),
+            vendor="unknown", likely_vendor=vendor, likely_capability=capability,
         )  # fmt: skip
         message = "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged"
         remedy = "`kvgate gpus` lists those that are known"
         findings = (ACCELERATOR_NOT_LISTED.finding("gpu", words(message, name=listed_as), remedy),)
     exact = {"memory_bytes": memory_bytes, "memory_low_bytes": memory_bytes, "memory_high_bytes": memory_bytes}
     return replace(accelerator, **exact), findings
-
-
-@lru_cache(maxsize=64)
-def _likely(memory_bytes: int) -> dict[str, Any]:
-    """Return what all GPUs of the catalogue with so much memory have in common; drivers report up to 0.5 % more or less."""
-    alike = [
-        each
-        for each in catalogue.accelerators()
-        if each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201
-    ]
-    vendors, capabilities = {each.vendor for each in alike}, {each.compute_capability for each in alike}
-    return {
-        "likely_vendor": vendors.pop() if len(vendors) == 1 else "",
-        "likely_capability": capabilities.pop() if len(capabilities) == 1 else None,
-    }
 
 
 _HUB_NAME = pattern(

@@ -63,10 +63,13 @@ def _parts(rows: Sequence[AcceleratorVerdict], verb: str) -> tuple[str, str, str
     told_may = [each for each in may if each in exceptions or each in below]
     refused = [each for each in exceptions if each not in may]
     lower = [each for each in below if each not in may]
+    # of more than two smaller ones the largest stands for all
+    nearest = lower[-1:] if len(lower) > 2 else lower[::-1]
+    not_on = names_text(list(_with_reasons([*refused, *nearest]))) + (" and smaller" if len(lower) > 2 else "")
     return (
         f"{verb} on {starts}" if fits else "",
         f"may {verb.removesuffix('s')} on {names_text([each.name for each in told_may])}" if told_may else "",
-        f"not on {_refused(refused, lower)}" if refused or lower else "",
+        f"not on {not_on}" if refused or lower else "",
     )
 
 
@@ -117,14 +120,6 @@ def _starts(rows: Sequence[AcceleratorVerdict]) -> tuple[str, list[AcceleratorVe
     if len(heads) <= min(len(exceptions), _MAX_NAMES - 1) or not last:
         return names_text([*heads, *last]), []
     return f"{rows[fits[0]].name} and larger", exceptions
-
-
-def _refused(exceptions: Sequence[AcceleratorVerdict], below: Sequence[AcceleratorVerdict]) -> str:
-    """Return the names with their reasons; of more than two smaller ones the largest stands for all."""
-    cut = len(below) > 2
-    nearest = [below[-1]] if cut else list(reversed(below))
-    texts = list(_with_reasons([*exceptions, *nearest]))
-    return names_text(texts) + (" and smaller" if cut else "")
 
 
 def _with_reasons(verdicts: Sequence[AcceleratorVerdict]) -> Iterator[str]:

@@ -49,18 +49,11 @@ def _possible(
     version: str, shape: ModelShape, vendor: str, capability: tuple[int, int] | None, circumstances: Circumstances
 ) -> tuple[Advisory, ...]:
     """Return the defects that such a model may meet on such a GPU, whatever its settings are."""
-    is_v2 = runs_on_v2(shape, accounting_of(version), circumstances, vendor)
-    kinds = _kinds(shape) | {"v2-runner" if is_v2 else "v1-runner"}
-    return tuple(
-        each for each in advisories_of(version) if each.concerns(shape.architecture, kinds, vendor, capability)
-    )
-
-
-def _kinds(shape: ModelShape) -> frozenset[str]:
-    """Name what the table of defects asks of a model."""
-    mixers = shape.mixers
+    mixers, is_v2 = shape.mixers, runs_on_v2(shape, accounting_of(version), circumstances, vendor)
     formats = {matrix.format.format for layer in shape.layers for matrix in layer.matrices if matrix.format}
-    found = {
+    asked = {
+        "v1-runner": not is_v2,
+        "v2-runner": is_v2,
         "experts": has_experts(shape, 0, len(shape.layers)),
         "latent": any(isinstance(each, LatentAttention) for each in mixers),
         "states": any(isinstance(each, RecurrentState) for each in mixers),
@@ -68,4 +61,7 @@ def _kinds(shape: ModelShape) -> frozenset[str]:
         "encoder": bool(shape.encoders),
         "nvfp4": any(name.startswith("nvfp4") for name in formats),
     }
-    return frozenset(kind for kind, has in found.items() if has)
+    kinds = frozenset(kind for kind, is_met in asked.items() if is_met)
+    return tuple(
+        each for each in advisories_of(version) if each.concerns(shape.architecture, kinds, vendor, capability)
+    )

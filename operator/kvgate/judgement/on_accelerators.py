@@ -31,29 +31,26 @@ def _verdicts(request: BudgetRequest, accelerators: tuple[Accelerator, ...]) -> 
     """Return the verdicts. Many engines of a repository ask the same question, which is answered once."""
     found: dict[str, AcceleratorVerdict] = {}
     kinds: dict[tuple[Any, ...], list[Accelerator]] = {}
+    accounting, spreads = accounting_of(request.vllm_version), request.settings.parallelism.num_gpus > 1
+    chunks_by_memory = any(encoder.chunk_patch_bytes for encoder in request.shape.encoders)
     for each in sorted(accelerators, key=lambda each: (each.memory_bytes, -each.multiprocessors)):
-        kinds.setdefault(_kind(request, each), []).append(each)
+        limits = accounting.batch_limits(each, request.circumstances.usage_context)
+        # everything that the arithmetic and the rules read, except memory and multiprocessors
+        kind = (
+            each.vendor,
+            each.compute_capability or (),
+            each.unified_memory,
+            each.is_slice,
+            spreads and (each.nvlink, each.has_multicast),
+            limits.max_num_seqs,
+            limits.max_num_batched_tokens,
+            each.memory_bytes if chunks_by_memory else 0,  # the profile run takes more where there is more
+            each.name if request.calibration.starts else "",  # observed starts are those of one product
+        )
+        kinds.setdefault(kind, []).append(each)
     for alike in kinds.values():
         found |= _verdicts_of_kind(request, alike)
     return tuple(found[each.name] for each in accelerators)
-
-
-def _kind(request: BudgetRequest, accelerator: Accelerator) -> tuple[Any, ...]:
-    """Return everything about an accelerator that the arithmetic and the rules read, except memory and multiprocessors."""
-    limits = accounting_of(request.vllm_version).batch_limits(accelerator, request.circumstances.usage_context)
-    has_links = request.settings.parallelism.num_gpus > 1 and (accelerator.nvlink, accelerator.has_multicast)
-    chunks_by_memory = any(encoder.chunk_patch_bytes for encoder in request.shape.encoders)
-    return (
-        accelerator.vendor,
-        accelerator.compute_capability or (),
-        accelerator.unified_memory,
-        accelerator.is_slice,
-        has_links,
-        limits.max_num_seqs,
-        limits.max_num_batched_tokens,
-        accelerator.memory_bytes if chunks_by_memory else 0,  # the profile run takes more where there is more
-        accelerator.name if request.calibration.starts else "",  # observed starts are those of one product
-    )
 
 
 def _verdicts_of_kind(request: BudgetRequest, ordered: Sequence[Accelerator]) -> dict[str, AcceleratorVerdict]:

@@ -102,13 +102,9 @@ def _key(model: str) -> str:
 
 
 def _called(model: str) -> str | None:
-    return _by_name().get(_key(model)) or _kin_of(model) or _tuned_from(model)
-
-
-def _tuned_from(model: str) -> str | None:
-    """Return the model from which a fine-tune was made: as a publisher says, or as the end of its name does."""
-    if listed := _by_fine_tune().get(_key(model)):
-        return listed
+    """Return the model of this name, else its kin, else that of a fine-tune: as its publisher says, or as the end of its name does."""
+    if known := _by_name().get(_key(model)) or _kin_of(model) or _by_fine_tune().get(_key(model)):
+        return known
     words = _key(model).split("-")
     for start in range(1, len(words) - 1):
         rest = "-".join(words[start:])
@@ -122,7 +118,12 @@ def _tuned_from(model: str) -> str | None:
 def _kin_of(model: str) -> str | None:
     """Return the model of the catalogue that differs from a name only by its training or its date; all such models have one shape."""
     kin = _by_kin().get(_kin_key(model), ())
-    shapes = {_dimensions(catalogue.load_model(each).config) for each in kin}
+    shapes = set[tuple[Any, ...]]()
+    for each in kin:
+        config = catalogue.load_model(each).config
+        text = config.get("text_config")
+        inner = text if isinstance(text, Mapping) else config
+        shapes.add((str(config.get("architectures")), *(inner.get(name) for name in _DIMENSIONS)))
     training = _TRAININGS.intersection(_key(model).split("-"))
     alike = [each for each in kin if training & set(_key(each).split("-"))]
     return (alike or kin)[0] if len(shapes) == 1 else None
@@ -139,12 +140,6 @@ def _kin_key(model: str) -> str:
         words = words[:-1]
     words = [word for word in words if word not in _TRAININGS]
     return "-".join(words) if any(map(_SIZE.fullmatch, words)) else ""
-
-
-def _dimensions(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    text = config.get("text_config")
-    inner = text if isinstance(text, Mapping) else config
-    return (str(config.get("architectures")), *(inner.get(name) for name in _DIMENSIONS))
 
 
 @lru_cache(maxsize=1)

@@ -251,7 +251,7 @@ def value_text(value: int | str) -> str:
 def correction_text(correction: Correction) -> str:
     """Describe the part that observed starts have in a figure."""
     starts = f"{correction.starts} observed start" + ("s" if correction.starts > 1 else "")
-    return f"as {starts} of this setting had it" if correction.is_same_setting else f"{starts} of near settings heeded"
+    return f"as {starts} of this setting had it" if correction.is_same_setting else f"{starts} of other settings heeded"
 
 
 WOULD_BE_REFUSED = "would be refused (admission.mode is Audit)"

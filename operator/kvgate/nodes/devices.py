@@ -113,17 +113,19 @@ def claimable(question: Question, slices: Iterable[DeviceSlice], nodes: Mapping[
         pool = (each.driver, each.pool[0])
         newest[pool] = max(newest.get(pool, 0), each.pool[1])
     wanted, is_understood = _wanted(question)
-    found = (
-        Candidate(nodes.get(each.node) or Node(name=each.node, labels={}), _gpus(each, device, count, question))
-        for each in listed
-        if question.device_class in DRIVERS[each.driver]
-        and each.pool[1] == newest[each.driver, each.pool[0]]
-        and _is_on(each, question, nodes)
-        for device, count in each.devices
-        if all(getattr(device, name) == value for name, value in wanted.items())
-    )
-    every = sorted(found, key=lambda each: each.node.name)
-    return every if is_understood or question.gpu else []
+    found = list[Candidate]()
+    for each in listed:
+        node = nodes.get(each.node)
+        can_be_used = can_take(node, question.requirement) if node else not question.requirement.names_nodes
+        is_newest = each.pool[1] == newest[each.driver, each.pool[0]]
+        if can_be_used and is_newest and question.device_class in DRIVERS[each.driver]:
+            found += [
+                Candidate(node or Node(name=each.node, labels={}), _gpus(each, device, count, question))
+                for device, count in each.devices
+                if all(getattr(device, name) == value for name, value in wanted.items())
+            ]
+    found.sort(key=lambda each: each.node.name)
+    return found if is_understood or question.gpu else []
 
 
 def _wanted(question: Question) -> tuple[dict[str, str], bool]:
@@ -138,11 +140,6 @@ def _wanted(question: Question) -> tuple[dict[str, str], bool]:
         elif not _OF_DRIVER.match(expression):
             is_understood = False
     return wanted, is_understood
-
-
-def _is_on(each: DeviceSlice, question: Question, nodes: Mapping[str, Node]) -> bool:
-    node = nodes.get(each.node)
-    return can_take(node, question.requirement) if node else not question.requirement.names_nodes
 
 
 def _gpus(each: DeviceSlice, device: Device, count: int, question: Question) -> NodeGpus:

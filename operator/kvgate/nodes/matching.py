@@ -88,11 +88,8 @@ def can_take(node: Node, requirement: Requirement) -> bool:
 
 
 def _holds(term: Sequence[Expression], node: Node) -> bool:
-    return bool(term) and all(each.holds(_value(node, each.key)) for each in term)
-
-
-def _value(node: Node, key: str) -> str | None:
-    return node.name if key == "\0metadata.name" else node.labels.get(key)
+    labels = {**node.labels, "\0metadata.name": node.name}
+    return bool(term) and all(each.holds(labels.get(each.key)) for each in term)
 
 
 def _is_tolerated(taint: Taint, tolerations: Sequence[tuple[tuple[str, str], ...]]) -> bool:

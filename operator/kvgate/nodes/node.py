@@ -1,6 +1,6 @@
 """Node → the facts about its GPUs, each with the label that states it, and what contradicts what."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from sys import intern
@@ -122,7 +122,7 @@ def node_of(found: NodeObject) -> Node:
     labels, amounts = found.metadata.labels, found.status.allocatable or {}
     resources = sorted(name for name in amounts if RESOURCE.fullmatch(name))
     kept = {intern(name): intern(str(value)) for name, value in list(labels.items())[:_MOST_LABELS]}
-    gpus = [_gpus(resource, _count(amounts[resource]), kept) for resource in resources]
+    gpus = [_gpus(resource, int(parse_quantity(amounts[resource]) or 0), kept) for resource in resources]
     return Node(
         name=found.metadata.name,
         labels=kept,
@@ -130,10 +130,6 @@ def node_of(found: NodeObject) -> Node:
         is_cordoned=found.spec.unschedulable,
         gpus=tuple(each for each in gpus if each.count),
     )
-
-
-def _count(amount: object) -> int:
-    return int(parse_quantity(amount) or 0)
 
 
 def _gpus(resource: str, count: int, labels: Mapping[str, str]) -> NodeGpus:
@@ -148,11 +144,14 @@ def _gpus(resource: str, count: int, labels: Mapping[str, str]) -> NodeGpus:
     if not accelerators and profile and not product:
         accelerators = tuple(each.name for each in slices(profile))
     memory, about_memory = _memory(labels, stem)
-    replicas = [_number(labels.get(label, "")) for label in labels_about("replicas")]
+    replicas = max([1, *(_number(labels.get(label, "")) or 1 for label in labels_about("replicas"))])
+    counted = next((each for each in labels_about("count") if _number(labels.get(each, ""))), "")
+    about_count: tuple[str, ...] = ()  # fewer than the label says may be broken, or have another resource
+    if resource.endswith("/gpu") and counted and count > (_number(labels[counted]) or 0) * replicas:
+        about_count = (f"{resource} is {count} in status.allocatable, and {counted} is {labels[counted]}",)
     return NodeGpus(
-        resource=resource, count=count, accelerators=accelerators, product=product, memory=memory,
-        replicas=max([1, *filter(None, replicas)]),
-        contradictions=(*contradictions, *about_memory, *_about_count(resource, count, labels, replicas)),
+        resource=resource, count=count, accelerators=accelerators, product=product, memory=memory, replicas=replicas,
+        contradictions=(*contradictions, *about_memory, *about_count),
     )  # fmt: skip
 
 
@@ -198,7 +197,9 @@ def _memory(labels: Mapping[str, str], stem: str) -> tuple[Memory | None, tuple[
     for label in (each.replace("*", stem) for each in wanted):
         if (text := labels.get(label)) is None:
             continue
-        mib = _mib(text) if label.endswith("vram") else _number(text)
+        mib = _number(text)
+        if label.endswith("vram"):  # `192G`, as AMD's labeller writes sizes
+            mib = int(parse_quantity(f"{text}i" if text[-1:] in "MGT" else text) or 0) // MIB
         if mib and mib <= MOST_MIB:
             stated.append(Memory(label, mib, is_exact=label.startswith(_EXACT)))
         else:
@@ -211,24 +212,8 @@ def _memory(labels: Mapping[str, str], stem: str) -> tuple[Memory | None, tuple[
     return first, tuple(problems)
 
 
-def _mib(text: str) -> int | None:
-    """Read `192G`, as AMD's labeller writes sizes."""
-    value = parse_quantity(f"{text}i" if text[-1:] in "MGT" else text)
-    return int(value) // MIB if value else None
-
-
 def is_far(mib: int, other_mib: int) -> bool:
     return abs(mib - other_mib) * 100 > FAR_PERCENT * max(mib, other_mib)
-
-
-def _about_count(resource: str, count: int, labels: Mapping[str, str], replicas: Sequence[int | None]) -> Iterator[str]:
-    """Report more GPUs than the labels say that the node has; fewer may be broken, or have another resource."""
-    if not resource.endswith("/gpu"):
-        return
-    label = next((each for each in labels_about("count") if _number(labels.get(each, ""))), "")
-    most = (_number(labels.get(label, "")) or 0) * max([1, *filter(None, replicas)])
-    if label and count > most:
-        yield f"{resource} is {count} in status.allocatable, and {label} is {labels[label]}"
 
 
 def promised_mib(accelerator: Accelerator) -> int:

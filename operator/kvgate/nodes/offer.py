@@ -118,25 +118,20 @@ def candidates(question: Question, nodes: Iterable[Node]) -> list[Candidate]:
 
 def offer_of(question: Question, found: Sequence[Candidate]) -> Offer:
     """Return what the candidates have. Where there are none, the catalogue alone counts: a node pool may be scaled to zero."""
-    return replace(_of_named(question, found), gpu=question.gpu) if question.gpu else _decided(found)
-
-
-def _of_named(question: Question, found: Sequence[Candidate]) -> Offer:
+    if not question.gpu:
+        return _decided(found)
     accelerator = catalogue.find_accelerator(question.gpu)
-    selected = [each for each in found if _is_selected(each, question)]
+    usable = selected(question, found)
     if accelerator is None or not found:
         text = "no node that the pods may use has such a resource now"
-        return Offer(differs=None, reason=Reason.NODES_UNKNOWN, message=text)
-    if not selected:
-        return _elsewhere(question, found)
-    offer = _of(accelerator, selected)
-    return _told_of(offer, accelerator, _known(found)) if question.is_decided and not offer.differs else offer
-
-
-def _is_selected(candidate: Candidate, question: Question) -> bool:
-    if question.products:
-        return candidate.node.labels.get(question.product_label, "") in question.products
-    return not candidate.gpus.accelerators or question.gpu in candidate.gpus.accelerators
+        offer = Offer(differs=None, reason=Reason.NODES_UNKNOWN, message=text)
+    elif not usable:
+        offer = _elsewhere(question, found)
+    else:
+        offer = _of(accelerator, usable)
+        if question.is_decided and not offer.differs:
+            offer = _told_of(offer, accelerator, _known(found))
+    return replace(offer, gpu=question.gpu)
 
 
 def _elsewhere(question: Question, found: Sequence[Candidate]) -> Offer:
@@ -148,17 +143,13 @@ def _elsewhere(question: Question, found: Sequence[Candidate]) -> Offer:
             f"{' or '.join(question.products[:_MOST_NAMED])}: run the vendor's node labeller"
         )
         return Offer(differs=True, reason=Reason.NO_NODE_WITH_GPU, message=text)
-    text = f"no node that the pods may use has {question.gpu}: they have {_names(found)}"
-    return Offer(differs=True, reason=Reason.NO_NODE_WITH_GPU, message=text)
-
-
-def _names(found: Iterable[Candidate]) -> str:
-    """Return the GPUs by the catalogue's names, else by their labels."""
+    # by the catalogue's names, else by their labels
     names = sorted(
         {" or ".join(each.gpus.accelerators) or each.gpus.product or "GPUs without a label" for each in found}
     )
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    text = f"no node that the pods may use has {question.gpu}: they have {', '.join(names[:_MOST_NAMED])}{more}"
+    return Offer(differs=True, reason=Reason.NO_NODE_WITH_GPU, message=text)
 
 
 def _decided(found: Sequence[Candidate]) -> Offer:
@@ -201,9 +192,13 @@ def _of(accelerator: Accelerator, selected: Sequence[Candidate]) -> Offer:
     stated = [(memory.mib, each) for each in selected if (memory := each.gpus.memory) and memory.is_exact]
     memory_mib = min((mib for mib, _ in stated), default=promised)
     is_less = memory_mib * 1000 < promised * (1000 - permille)
-    contradictions = [
-        f"node {each.node.name}: {text}" for each in selected for text in (*each.gpus.contradictions, *_far(each, accelerator))
-    ]  # fmt: skip
+    contradictions = list[str]()
+    for each in selected:
+        said = list(each.gpus.contradictions)
+        memory = each.gpus.memory
+        if memory is not None and is_far(memory.mib, promised):
+            said.append(f"{memory.label} is {memory.mib:,} MiB, and {accelerator.name} has {promised:,} MiB")
+        contradictions += [f"node {each.node.name}: {text}" for text in said]
     links = {each.node.nvlink for each in selected}
     offer = Offer(memory_mib=memory_mib if is_less else None, nvlink=links.pop() if len(links) == 1 else "")
     if contradictions:
@@ -218,17 +213,10 @@ def _of(accelerator: Accelerator, selected: Sequence[Candidate]) -> Offer:
     return replace(offer, differs=True, reason=Reason.LESS_MEMORY, message=text)
 
 
-def _far(candidate: Candidate, accelerator: Accelerator) -> Iterable[str]:
-    """Yield the contradiction between a node's memory and that of the accelerator, or of a MIG slice of one."""
-    memory, promised = candidate.gpus.memory, promised_mib(accelerator)
-    if memory is not None and is_far(memory.mib, promised):
-        yield f"{memory.label} is {memory.mib:,} MiB, and {accelerator.name} has {promised:,} MiB"
-
-
 def offered(accelerator: Accelerator, offer: Offer) -> Accelerator:
     """Return the accelerator with the memory of the least node, as a process there sees it, and with its links."""
     if offer.nvlink and not accelerator.is_slice:
-        accelerator = replace(accelerator, nvlink=True)
+        accelerator = replace(accelerator, nvlink=True, nvlink_is_told=True)
     mib = offer.memory_mib
     if mib is None:
         return accelerator
@@ -255,7 +243,9 @@ def findings_of(offer: Offer) -> Iterator[Finding]:
 
 
 def selected(question: Question, found: Iterable[Candidate]) -> list[Candidate]:
-    return [each for each in found if _is_selected(each, question)]
+    if question.products:
+        return [each for each in found if each.node.labels.get(question.product_label, "") in question.products]
+    return [each for each in found if not each.gpus.accelerators or question.gpu in each.gpus.accelerators]
 
 
 def room_text(question: Question, found: Sequence[Candidate], num_gpus: int, used: Mapping[str, int]) -> str:

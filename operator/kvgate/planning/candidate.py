@@ -170,21 +170,17 @@ def why_not(candidate: Candidate) -> str:
     if refused:
         return refused[0].message
     if any(f.rule == WEIGHTS_TOO_LARGE for f in errors):
-        return _weights_too_large(candidate.budget)
+        ledger = candidate.budget.tightest.ledger if candidate.budget.tightest else None
+        if ledger is None:
+            return "weights too large"
+        own = sum(term.expected for name, term in ledger.terms if name != "weights")
+        return (
+            f"weights too large: {format_gib(ledger.weights.expected)} and {format_gib(own)} for vLLM itself, "
+            f"of {format_gib(ledger.requested_bytes)} per GPU"
+        )
     # a kind without a formula goes before any other finding
     others = sorted(shown, key=lambda finding: finding.rule != UNMODELLED_KIND)
     return _missing(candidate.budget) or next((finding.message for finding in others), "")
-
-
-def _weights_too_large(budget: Budget) -> str:
-    ledger = budget.tightest.ledger if budget.tightest else None
-    if ledger is None:
-        return "weights too large"
-    others = sum(term.expected for name, term in ledger.terms if name != "weights")
-    return (
-        f"weights too large: {format_gib(ledger.weights.expected)} and {format_gib(others)} for vLLM itself, "
-        f"of {format_gib(ledger.requested_bytes)} per GPU"
-    )
 
 
 def _missing(budget: Budget) -> str:

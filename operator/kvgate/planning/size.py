@@ -7,7 +7,7 @@ from math import ceil, inf
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, Workload, plan
+from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, plan
 from kvgate.budget.answers.decoding import DecodeBound, decode_bound
 from kvgate.budget.answers.prefill import PrefillBound, prefill_bound
 from kvgate.budget.answers.support import parallelism_refusals
@@ -111,7 +111,11 @@ def candidates_on(
 ) -> Iterator[Candidate]:
     """Yield cache dtypes × engines of one accelerator × as many replicas as are needed."""
     request = replace(question.request, accelerator=accelerator)
-    for dtype in _different_dtypes(request, question.kv_cache_dtypes):
+    dtypes = dict[str, str]()  # the first name of each format
+    for name in question.kv_cache_dtypes:
+        kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
+        dtypes.setdefault(kv_cache.dtype.name if kv_cache else name, name)
+    for dtype in dtypes.values():
         # small engines first; once one holds everything alone, larger ones only cost more
         for engine in engine_sizes(request.with_settings(kv_cache_dtype=dtype), counts):
             if engine.settings.parallelism.num_gpus > question.gpus_of(accelerator):
@@ -122,17 +126,6 @@ def candidates_on(
             settled = holds_all and not every
             if settled or found[-1].verdict is Verdict.UNKNOWN:
                 break
-
-
-def _different_dtypes(request: BudgetRequest, names: Iterable[str]) -> Iterator[str]:
-    """Yield the names, without those that mean the same format as an earlier one."""
-    seen = set()
-    for name in names:
-        kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
-        formatted = kv_cache.dtype.name if kv_cache else name
-        if formatted not in seen:
-            yield name
-        seen.add(formatted)
 
 
 def engine_sizes(request: BudgetRequest, counts: tuple[int, ...] = NODE) -> Iterator[BudgetRequest]:
@@ -275,14 +268,16 @@ class CacheOfRequests(Struct, frozen=True, kw_only=True):
 
 def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
     """Return the request of the workload, or one of max_model_len, in the cache; None for a model that keeps none."""
-    budget, workload = candidate.budget, candidate.budget.request.workload
+    budget = candidate.budget
+    workload = budget.request.workload if candidate.engine.guarantee is Guarantee.WORKLOAD else None
     kv_cache, pool, stage = budget.kv_cache, budget.num_blocks, budget.tightest
     if kv_cache is None or pool is None or stage is None or not kv_cache.request_blocks:
         return None
-    is_workload = candidate.engine.guarantee is Guarantee.WORKLOAD and workload is not None
-    tokens = workload.request_tokens if is_workload and workload else budget.resolved.max_model_len
+    tokens = new_tokens = workload.request_tokens if workload else budget.resolved.max_model_len
     blocks, saved = kv_cache.blocks_of(tokens), 0
-    if is_workload and workload and workload.shared_prefix_tokens:
+    if workload:  # all requests share the prefix, which is not computed again
+        new_tokens = max(1, workload.prompt_tokens - workload.shared_prefix_tokens)
+    if workload and workload.shared_prefix_tokens:
         shared = shared_tokens(kv_cache, budget.resolved, workload)
         held = [blocks_of_workload(kv_cache, workload, workload.peak_concurrency, count) for count in (0, shared)]
         saved = held[0] - held[1]
@@ -293,13 +288,8 @@ def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
         saved_bytes=saved * stage.bytes_per_block,
         gpu_tokens=max(0, kv_cache.num_tokens(pool.low)),
         tokens_per_gib=GIB * tokens // (blocks * of_all_ranks),
-        prefill=prefill_bound(budget, _new_tokens(workload) if is_workload and workload else tokens),
+        prefill=prefill_bound(budget, new_tokens),
     )
-
-
-def _new_tokens(workload: Workload) -> int:
-    """Return the tokens of a prompt beyond the prefix that all requests share."""
-    return max(1, workload.prompt_tokens - workload.shared_prefix_tokens)
 
 
 HOST_MEMORY = (
@@ -368,13 +358,13 @@ def _fewest(candidates: Iterable[Candidate]) -> float:
 
 def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that may fit and cost less than the best; GPUs are counted where a price is not known."""
-    return [c for c in candidates if c.verdict is Verdict.MAY_NOT_FIT and _costs_less(c, best)]
-
-
-def _costs_less(candidate: Candidate, than: Candidate) -> bool:
-    if candidate.cost is not None and than.cost is not None:
-        return candidate.cost < than.cost
-    return candidate.accelerator.name == than.accelerator.name and candidate.num_gpus < than.num_gpus
+    found = list[Candidate]()
+    for candidate in (each for each in candidates if each.verdict is Verdict.MAY_NOT_FIT):
+        is_cheaper = candidate.accelerator.name == best.accelerator.name and candidate.num_gpus < best.num_gpus
+        if candidate.cost is not None and best.cost is not None:
+            is_cheaper = candidate.cost < best.cost
+        found += [candidate] if is_cheaper else []
+    return found
 
 
 def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, Workload, plan
+from kvgate.budget import BudgetRequest, Guarantee, Interval, Verdict, Workload, plan
 from kvgate.budget.kv_cache.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Severity
@@ -144,6 +144,10 @@ def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
     assessment = assess.judge(request, extra=findings)
     budget = assessment.budget
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
+    available = None  # on the tightest rank, in whole blocks without the null block, as the verdict counts
+    if budget and budget.usable_blocks and budget.tightest:
+        block_bytes = budget.tightest.bytes_per_block
+        available = budget.usable_blocks.each(lambda blocks: max(0, blocks) * block_bytes)
     return Cell(
         verdict=assessment.verdict,
         decides=assessment.decides,
@@ -156,18 +160,9 @@ def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
         by_memory=budget.verdict if budget else Verdict.UNKNOWN,
         refusal=next((f.message for f in errors if f.rule not in BUDGET_RULES), ""),
         demand_bytes=budget.demand_bytes if budget else None,
-        available=_available(budget) if budget else None,
+        available=available,
         message=next((f.message for f in assessment.findings if f.severity is not Severity.INFO), ""),
     )
-
-
-def _available(budget: Budget) -> Interval | None:
-    """Return the bytes that requests can hold on the tightest rank: whole blocks without the null block, as the verdict counts."""
-    usable, stage = budget.usable_blocks, budget.tightest
-    if usable is None or stage is None:
-        return None
-    low, expected, high = (max(0, end) * stage.bytes_per_block for end in (usable.low, usable.expected, usable.high))
-    return Interval(low=low, expected=expected, high=high)
 
 
 def _largest(request: BudgetRequest, y: Axis, verdicts: tuple[Verdict, ...], *, at_least: int = 1) -> int:

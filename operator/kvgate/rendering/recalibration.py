@@ -41,7 +41,7 @@ class Figured(Struct, frozen=True, kw_only=True):
     block_tokens: int
     """Tokens of a block; a difference of one block is none."""
     has_neighbours: bool
-    """True where starts of near settings made the prediction wider."""
+    """True where starts of other settings moved the prediction or made it wider."""
 
     @classmethod
     def of(cls, owner: InferenceDeployment, assessment: Assessment) -> "Figured | None":
@@ -226,7 +226,7 @@ def _why(now: Figured, then: Figured | None, admitted: Admitted) -> str:
     ):
         causes.append(f"it follows {_starts_text(starts)}")
     elif now.has_neighbours:
-        causes.append("observed starts of near settings make it less certain")
+        causes.append("observed starts of other settings say more, or make it less certain")
     elif starts:
         causes.append(f"it is certain by {_starts_text(starts)}")
     return "; ".join(causes) or "the facts have changed"

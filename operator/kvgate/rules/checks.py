@@ -17,6 +17,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     support.caches_have_kernels,  # sparse and compressed caches are particular
     settings.hybrid_manager_is_on,  # windows and states beside a KV connector
     connectors.connectors_are_taken,  # some came later, and some refuse what is beside them
+    support.gpu_has_kernels,  # Pascal and before
     support.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
     support.lora_is_taken,  # some classes take no adapters, and ranks come from a list
     support.offload_is_taken,  # groups of layers in host memory

@@ -180,6 +180,26 @@ def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
+_OLDEST_CAPABILITY = (7, 0)
+GPU_WITHOUT_KERNELS = _rule(
+    id="GpuWithoutKernels",
+    severities=(Severity.WARNING,),
+    title="vLLM's wheel and image have no kernels for the GPU; only builds of other people run on it.",
+)
+
+
+def gpu_has_kernels(budget: Budget) -> Iterable[Finding]:
+    """The compute capability from which vLLM is built (0.6 to 0.33, CUDA_SUPPORTED_ARCHS in CMakeLists.txt)."""
+    accelerator = budget.request.accelerator
+    capability = accelerator.compute_capability
+    if capability and capability < _OLDEST_CAPABILITY:
+        yield GPU_WITHOUT_KERNELS.finding(
+            "accelerator",
+            f"{accelerator.name} has compute capability {capability[0]}.{capability[1]}, and vLLM is built for 7.0 and more",
+            any_one("use a newer GPU", "use an image that is built for this one"),
+        )
+
+
 WEIGHT_FORMAT_DEPRECATED = _rule(
     id="WeightFormatDeprecated",
     severities=(Severity.ERROR,),

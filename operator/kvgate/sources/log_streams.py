@@ -121,17 +121,15 @@ def streams(lines: Iterable[tuple[int, str]]) -> list[Stream]:
         by_source.setdefault(source, []).extend((number, part) for part in text.rstrip("\n").split("\n"))
     if len(by_source) > 1 and "" in by_source and not any(text.strip() for _, text in by_source[""]):
         del by_source[""]
-    return [_stream(source, found) for source, found in by_source.items()]
-
-
-def _stream(source: str, lines: list[tuple[int, str]]) -> Stream:
-    texts = [text for _, text in lines]
-    return Stream(
-        source=source,
-        text="\n".join(texts),
-        ends=tuple(accumulate(len(text) + 1 for text in texts)),
-        numbers=tuple(number for number, _ in lines),
-    )
+    return [
+        Stream(
+            source=source,
+            text="\n".join(text for _, text in found),
+            ends=tuple(accumulate(len(text) + 1 for _, text in found)),
+            numbers=tuple(number for number, _ in found),
+        )
+        for source, found in by_source.items()
+    ]
 
 
 def _stripper(sample: list[str]) -> Callable[[str], tuple[str, str]]:

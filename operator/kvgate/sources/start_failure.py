@@ -266,23 +266,20 @@ def recognise(text: str) -> StartFailure | None:
 def failure_of(text: str, root: Message, found: Sequence[Message]) -> StartFailure:
     """Return a message as a failure, with the figures of all messages of its kind."""
     figures: dict[str, int | str] = {}
-    for other in sorted(found, key=lambda each: each.match.end()):
-        if other.row.kind is root.row.kind:
-            figures |= (_figure(name, value) for name, value in other.match.groupdict().items() if value)
+    alike = sorted((each for each in found if each.row.kind is root.row.kind), key=lambda each: each.match.end())
+    for name, value in ((name, value) for each in alike for name, value in each.match.groupdict().items() if value):
+        if name.endswith("_text"):
+            figures[name] = value
+        elif name.endswith("_gib"):
+            figures[name.removesuffix("gib") + "bytes"] = gib(float(value))
+        elif name.endswith("_bytes"):
+            number, unit = re.findall(r"[A-Za-z]+|[^A-Za-z ]+", value)
+            figures[name] = round(float(number) * _UNITS[unit])
+        else:
+            figures[name] = int(value)
     own = {name: value for name, value in figures.items() if name in StartFailure.__struct_fields__}
     others = {name: value for name, value in figures.items() if name not in own}
     return msgspec.convert({"id": root.row.id, "sentence": _sentence(text, root), **own, "found": others}, StartFailure)
-
-
-def _figure(name: str, value: str) -> tuple[str, int | str]:
-    if name.endswith("_text"):
-        return name, value
-    if name.endswith("_gib"):
-        return name.removesuffix("gib") + "bytes", gib(float(value))
-    if name.endswith("_bytes"):
-        number, unit = re.findall(r"[A-Za-z]+|[^A-Za-z ]+", value)
-        return name, round(float(number) * _UNITS[unit])
-    return name, int(value)
 
 
 _PREFIX = re.compile(r".*(?:Error|Exception|Value error)(?::|,) |.*\] ")

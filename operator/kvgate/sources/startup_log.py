@@ -52,6 +52,8 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     model: str | None = None
     arguments: Mapping[str, Any]
     """Under vLLM's names; until 0.8 with the defaults."""
+    quantization: str = ""
+    """Format of the weights that the engine's configuration names; empty where it names none."""
     unread_arguments: tuple[str, ...] = ()
     """Printed as Python objects that are no plain values."""
     ranks: tuple[RankMemory, ...] = ()
@@ -61,7 +63,7 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     """The length that max_concurrency counts."""
     circumstances: Mapping[str, str] = {}
-    """`sampler` (flashinfer, pytorch) and `compile_cache` (warm, cold), as far as lines of the log show them."""
+    """`sampler` (flashinfer, pytorch), `links` (host, pcie) and `compile_cache` (warm, cold), as far as lines of the log show them."""
     refusal: StartFailure | None = None
     is_crash: bool = False
     """True where the start ended, and not because vLLM refused the KV cache that it had measured: no figure of it is a capacity."""
@@ -125,6 +127,8 @@ _CIRCUMSTANCES = (
     ("sampler", "flashinfer", re.compile(r"Using FlashInfer for top-p & top-k sampling")),
     ("sampler", "pytorch", re.compile(r"PyTorch-native implementation of top-p")),
     # a start that compiles one graph of several has no complete cache, so this line decides before those of graphs that were found
+    ("links", "host", re.compile(r"Custom allreduce is disabled because your platform lacks GPU P2P")),
+    ("links", "pcie", re.compile(r"Custom allreduce is disabled because it's not supported on more than two PCIe")),
     ("compile_cache", "cold", re.compile(r"Compiling a graph for (?:dynamic|general|compile|shape)")),
     ("compile_cache", "warm", re.compile(r"Directly load (?:the compiled graph|AOT compilation)")),
 )
@@ -133,6 +137,7 @@ _GIVEN = re.compile(r"as specified by kv_cache_memory_bytes config|with num_gpu_
 """Printed where vLLM does not measure (0.10.2+), or does not use what it measured."""
 _VERSION = re.compile(r"(?:vLLM API server version |LLM engine \(v|[█▀▄ ]{4} version +)(\d[\w.+-]{1,60})")
 _MODEL = re.compile(r"LLM engine \(v[^\n]{1,80} with config: (?:model=)?'([^'\n]{1,400})'")
+_QUANTIZATION = re.compile(r"LLM engine \(v[^\n]{1,4000}?[ ,]quantization=(?!None\b)([\w-]{1,40})")
 _MARKS = (
     re.compile(r"vLLM API server version \d|[█▀▄ ]{4} version +\d"),
     re.compile(r"Initializing an? (?:V1 )?LLM engine \(v"),
@@ -150,7 +155,11 @@ _OBJECT = re.compile(r"<[^<>{}\n]{0,200}>")
 
 def read_startup_log(text: str) -> StartupLog:
     """Return the last start in a log. Raises UnusableLog where there is none, or nothing about its KV cache."""
-    starts = split_starts(_bounded_text(text))
+    text = _bounded_text(text)
+    if len(models := dict.fromkeys(match[1] for match in _MODEL.finditer(text))) > 1:
+        first, second, *_ = models
+        raise UnusableLog(f"it holds the lines of two engines, {first} and {second}; give the log of one container")
+    starts = split_starts(text)
     log = read_start(starts[-1], starts=len(starts))
     caches = (log.num_gpu_blocks, log.kv_cache_tokens, log.max_concurrency)
     if log.refusal or any(cache is not None for cache in caches):
@@ -207,8 +216,8 @@ def split_starts(text: str) -> list[str]:
 
 _TELLING = (
     "GiB", "GB", "blocks: ", "num_gpu_blocks", "KV cache size", "Maximum concurrency", "kv_cache_memory_bytes config", "sampling",
-    "Compiling a graph", "Directly load", "LLM engine (v", "API server version", " version ", "args: ", "startup complete",
-    "Available routes", "Traceback (most",
+    "Compiling a graph", "Directly load", "Custom allreduce is disabled", "LLM engine (v", "API server version", " version ", "args: ",
+    "startup complete", "Available routes", "Traceback (most",
 )  # fmt: skip
 """Words of which every line that a pattern of this module finds has one; all other lines are passed over."""
 
@@ -221,7 +230,7 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
     telling = [word for word in _TELLING if word in text]  # a log repeats lines that have none of these few
     whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in telling))
     arguments, unread = _printed_arguments(text)
-    version, model = _VERSION.search(text), _MODEL.search(text)
+    version, model, quantization = _VERSION.search(text), _MODEL.search(text), _QUANTIZATION.search(text)
     counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found
     for name, pattern in _COUNTS:
         if counted := [match[1].replace(",", "") for match in pattern.finditer(text)]:
@@ -241,6 +250,7 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
     return StartupLog(
         vllm_version=version[1] if version else None,
         model=str(named) if named else None,
+        quantization=quantization[1] if quantization else "",
         arguments=arguments,
         unread_arguments=unread,
         ranks=_ranks(text),
@@ -281,9 +291,26 @@ def _printed_arguments(text: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
 
     Arguments that are None are left out.
     """
+    printed = _PRINTED.search(text)
+    if printed is None:
+        return {}, ()
+    line = text[printed.end() :].partition("\n")[0]
+    expression = line[: max(line.rfind("}"), line.rfind(")")) + 1]
+    try:
+        tree = ast.parse(_OBJECT.sub("object()", expression), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}, ()
+    entries: list[tuple[Any, ast.expr]] = []
+    if isinstance(tree, ast.Call):
+        entries = [(keyword.arg, keyword.value) for keyword in tree.keywords]
+    elif isinstance(tree, ast.Dict):
+        pairs = zip(tree.keys, tree.values, strict=True)
+        entries = [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
     values: dict[str, Any] = {}
     unread: list[str] = []
-    for name, node in _entries(text):
+    for name, node in entries:
+        if not isinstance(name, str):
+            continue
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
@@ -292,19 +319,3 @@ def _printed_arguments(text: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         if value is not None:
             values[name] = value
     return values, tuple(unread)
-
-
-def _entries(text: str) -> list[tuple[str, ast.expr]]:
-    printed = _PRINTED.search(text)
-    if printed is None:
-        return []
-    line = text[printed.end() :].partition("\n")[0]
-    expression = line[: max(line.rfind("}"), line.rfind(")")) + 1]
-    try:
-        tree = ast.parse(_OBJECT.sub("object()", expression), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    if isinstance(tree, ast.Call):
-        return [(keyword.arg, keyword.value) for keyword in tree.keywords if keyword.arg]
-    pairs = zip(tree.keys, tree.values, strict=True) if isinstance(tree, ast.Dict) else ()
-    return [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]

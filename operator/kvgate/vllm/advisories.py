@@ -8,15 +8,14 @@ import csv
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert
 
+from kvgate import bundle
 from kvgate.budget import parse_patch
 from kvgate.text.patterns import pattern
 
-_TABLE = Path(__file__).parent / "data" / "advisories.csv"
 _SETTING = pattern(r"(?P<no>!?)(?P<name>[a-z0-9_]{1,99})(?:(?P<sign>[=>~])(?P<operand>[A-Za-z0-9_.]{1,99}))?")
 _OFF = (None, False, "", 0, "0", "false", "False")
 
@@ -121,7 +120,7 @@ class Advisory(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def advisories() -> tuple[Advisory, ...]:
-    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    lines = bundle.text("advisories.csv").splitlines()
     return tuple(convert(row, Advisory) for row in csv.DictReader(line for line in lines if not line.startswith("#")))
 
 

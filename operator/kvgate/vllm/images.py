@@ -5,15 +5,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate import bundle
 from kvgate.budget import parse_patch
 from kvgate.text.patterns import pattern
 
-_DATA = Path(__file__).parent / "data"
 _NUMBERS = r"\d{1,9}\.\d{1,9}\.\d{1,9}(?:\.\d{1,9})?"
 """`0.9.0.1` is one too. A longer number is not a release; `parse_release` refuses it too."""
 _RELEASE = pattern(rf"(?:^|[-_])v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}}|\.dev\d{{1,9}})?)(?:$|[-_+.])")
@@ -252,5 +251,5 @@ def _around(day: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=2)
 def _read(name: str) -> Sequence[dict[str, str]]:
-    lines = (_DATA / name).read_text(encoding="utf-8").splitlines()
+    lines = bundle.text(name).splitlines()
     return tuple(csv.DictReader(line for line in lines if not line.startswith("#")))

@@ -6,11 +6,10 @@ Kinds and releases are in `data/metric_names.csv`, which `make vllm-release` wri
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 
 from msgspec import Struct
 
-_TABLE = Path(__file__).parent / "data" / "metric_names.csv"
+from kvgate import bundle
 
 
 class ScrapedName(Struct, frozen=True, kw_only=True):
@@ -66,7 +65,7 @@ class EngineReading(Struct, frozen=True, kw_only=True, eq=False):
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, tuple[str, ScrapedName]]:
     """Return (kind, name with its releases) by the name without `vllm:`."""
-    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    lines = bundle.text("metric_names.csv").splitlines()
     rows = (line.split(",") for line in lines if not line.startswith(("#", "name,")))
     return {
         name: (kind, ScrapedName(name=f"vllm:{name}", since=since, removed_in=removed_in or None))

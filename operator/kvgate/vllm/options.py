@@ -10,17 +10,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.json import decode
 from msgspec.structs import fields, replace
 
+from kvgate import bundle
 from kvgate.budget import BudgetRequest, EngineSettings, accounting_for, parse_patch, resolve_settings
 from kvgate.vllm.arguments import Argument
 
-_TABLE = Path(__file__).parent / "data" / "options.json"
 Patch = tuple[int, int, int]
 """A release such as (0, 11, 1): options come and go with patch releases too."""
 History = tuple[tuple[Patch, Any], ...]
@@ -98,7 +97,7 @@ def read_around(release: Patch) -> tuple[Patch, ...]:
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, Any]:
-    loaded: Mapping[str, Any] = decode(_TABLE.read_bytes())
+    loaded: Mapping[str, Any] = decode(bundle.read("options.json"))
     return loaded
 
 
@@ -227,9 +226,6 @@ def _changed(flag: str, olds: Sequence[Any], news: Sequence[Any]) -> ChangedDefa
     return ChangedDefault(flag=flag, before=old, after=new)
 
 
-_PROGRAM_OPTIONS = Path(__file__).parent / "data" / "program_options.csv"
-
-
 class Kind(Enum):
     """Who reads the words."""
 
@@ -316,7 +312,7 @@ UNKNOWN_PROGRAM = Program()
 def own_options() -> Mapping[str, Mapping[str, str]]:
     """Return the options of programs around vLLM: program → option → number of words after it."""
     table: dict[str, dict[str, str]] = {}
-    for line in _PROGRAM_OPTIONS.read_text(encoding="utf-8").splitlines():
+    for line in bundle.text("program_options.csv").splitlines():
         if not line.startswith(("#", "program,")):
             program, option, words, _ = line.split(",", 3)
             table.setdefault(program, {})[option] = words

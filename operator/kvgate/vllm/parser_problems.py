@@ -6,11 +6,11 @@ vLLM 0.6 to 0.33: `validate_api_server_args` and, for the tool-call parser that 
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from kvgate import bundle
 from kvgate.budget import parse_patch
 from kvgate.findings.finding import Remedy, Rule, Severity, any_one, remedy_of
 from kvgate.rules.command_line import (
@@ -195,7 +195,6 @@ def maybe_invalid(word: Argument, option: Option, text: str, without: Patch, rel
     return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy, severity=Severity.WARNING)
 
 
-_TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
 _PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
 """Options that name a file with further parsers, of either kind."""
 _SERVERLESS = ("headless", "grpc")
@@ -226,7 +225,7 @@ class ParserName(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
-    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    lines = bundle.text("tool_parsers.csv").splitlines()
     rows = (line.split(",") for line in lines if not line.startswith(("#", "option,")))
     names: dict[str, dict[str, ParserName]] = {}
     for option, name, since, removed_in in rows:

@@ -251,6 +251,7 @@ _SWITCH: Mapping[str, Any] = {"1": True, "true": True, "0": False, "false": Fals
 TELLING: tuple[TellingVariable, ...] = (
     TellingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", setting="use_flashinfer_sampler", values=_SWITCH),
     TellingVariable(name="VLLM_USE_V1", setting="use_v1", values=_SWITCH),
+    TellingVariable(name="NCCL_P2P_DISABLE", setting="links", values={"1": "host"}),
     TellingVariable(name="VLLM_USE_V2_MODEL_RUNNER", setting="use_v2_model_runner", values=_SWITCH),
     TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
     TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),

@@ -17,8 +17,9 @@ from mixin.alerts import ALERTS, rule_groups
 pytestmark = pytest.mark.timeout(900)
 SCENES = scenes()
 BY_KEY = {scene.key: scene for scene in SCENES}
-INCIDENTS = [scene for scene in SCENES if not scene.is_quiet]
-QUIET = [scene for scene in SCENES if scene.is_quiet]
+INCIDENTS = [scene for scene in SCENES if not scene.is_quiet and not scene.is_reported]
+QUIET = [scene for scene in SCENES if scene.is_quiet and not scene.is_reported]
+REPORTED = [scene for scene in SCENES if scene.is_reported]
 SHORT = BY_KEY["headroom-low"]
 
 
@@ -98,6 +99,10 @@ def test_there_are_enough_scenes_and_each_names_alerts_that_exist() -> None:
     names = {alert.name for alert in ALERTS}
     assert len(INCIDENTS) >= 30
     assert len(QUIET) >= 8
+    assert sum(not scene.is_quiet for scene in REPORTED) >= 80
+    assert sum(scene.is_quiet for scene in REPORTED) >= 40
+    assert all(scene.source.startswith("https://") for scene in REPORTED)
+    assert len({scene.source for scene in REPORTED}) >= 0.95 * len(REPORTED), "one report makes one scene"
     assert {
         name
         for scene in SCENES

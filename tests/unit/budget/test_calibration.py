@@ -1,4 +1,4 @@
-"""Observed starts: exact for their own setting, never more than a warning for a near one, and no use where they contradict."""
+"""Observed starts: exact for their own setting, a lesson for others of their machine, and no use where they contradict."""
 
 import pytest
 from msgspec.structs import replace
@@ -66,12 +66,55 @@ def test_what_moves_no_memory_of_the_profile_run_shares_its_start(changes: dict[
 @pytest.mark.parametrize(
     "changes",
     [
-        {"max_num_batched_tokens": 4096}, {"kv_cache_dtype": "fp8"}, {"vllm_version": "0.33.1"},
+        {"max_num_batched_tokens": 4096}, {"kv_cache_dtype": "fp8"}, {"model": "Qwen/Qwen3-8B"},
         {"model": "meta-llama/Meta-Llama-3-8B-Instruct", "max_model_len": 4096, "max_num_seqs": 32},
     ],
     ids=str,
 )  # fmt: skip
-def test_a_near_setting_is_only_less_certain(changes: dict[str, object]) -> None:
+def test_another_setting_of_the_machine_is_moved_by_what_no_formula_explains(changes: dict[str, object]) -> None:
+    alone, corrected = available(budget_with((), **changes)), available(budget_with((a_start(-2.0),), **changes))
+    assert corrected.expected == alone.expected - gib(2)
+    assert (corrected.low, corrected.high) == (alone.low - gib(2), alone.high)
+
+
+@pytest.mark.parametrize("error_gib", [-0.11, 0.11])
+def test_scatter_moves_no_other_setting(error_gib: float) -> None:
+    asked = {"max_num_batched_tokens": 4096}
+    assert available(budget_with((a_start(error_gib),), **asked)) == available(budget_with((), **asked))
+
+
+def test_an_error_that_is_too_large_for_every_setting_widens_others_and_moves_none() -> None:
+    asked = {"max_num_batched_tokens": 4096}
+    alone, corrected = available(budget_with((), **asked)), available(budget_with((a_start(-3.9),), **asked))
+    assert corrected == Interval(low=alone.low - gib(3.9), expected=alone.expected, high=alone.high)
+
+
+def test_starts_of_several_settings_have_one_voice_each() -> None:
+    starts = (
+        a_start(-2.0),
+        a_start(-1.9),
+        a_start(-1.0, kv_cache_dtype="fp8"),
+        a_start(-0.9, max_num_batched_tokens=2048),
+    )
+    asked = {"max_num_batched_tokens": 4096}
+    assert available(budget_with(starts, **asked)).expected == available(budget_with((), **asked)).expected - gib(1)
+
+
+def test_one_start_settles_the_sampler_of_its_image_for_other_settings() -> None:
+    asked = {"vllm_version": "0.10.2", "gpu": "L40S-48GB", "enforce_eager": False}
+    fast = plan(a_request(**asked, sampler="flashinfer", max_num_seqs=1024))
+    budget = plan(a_request(**asked, max_num_seqs=1024))
+    start = start_of_bytes(budget, available(fast).expected, source="a log")
+    assert start is not None
+    assert start.circumstances == (("sampler", "flashinfer"),)
+    other = {**asked, "max_num_seqs": 512, "max_num_batched_tokens": 4096}
+    taught, told = available(budget_with((start,), **other)), available(budget_with((), **other, sampler="flashinfer"))
+    assert taught == told
+    assert taught.high - taught.low < available(budget_with((), **other)).high - available(budget_with((), **other)).low
+
+
+@pytest.mark.parametrize("changes", [{"vllm_version": "0.33.1"}], ids=str)
+def test_a_near_setting_of_another_release_is_only_less_certain(changes: dict[str, object]) -> None:
     alone, corrected = available(budget_with((), **changes)), available(budget_with((a_start(-2.0),), **changes))
     assert corrected.expected == alone.expected
     assert corrected.low == alone.expected - gib(2) < alone.low
@@ -82,7 +125,6 @@ def test_a_near_setting_is_only_less_certain(changes: dict[str, object]) -> None
     "changes",
     [
         {"gpu": "H200-SXM-141GB"}, {"vllm_version": "0.32.0"}, {"tensor_parallel_size": 2}, {"enforce_eager": False},
-        {"model": "Qwen/Qwen3-8B"},
     ],
     ids=str,
 )  # fmt: skip
@@ -263,8 +305,12 @@ def test_a_key_names_everything_that_tells_starts_apart() -> None:
 
 @pytest.mark.parametrize("quantization", ["bitsandbytes", "fp8"])
 def test_weights_that_are_quantized_while_loading_are_another_setting(quantization: str) -> None:
-    alone = available(budget_with((), quantization=quantization))
-    assert available(budget_with((a_start(-2.0),), quantization=quantization)).expected == alone.expected
+    budget = budget_with((a_start(-2.0),), quantization=quantization)
+    assert budget.tightest is not None
+    assert budget.tightest.ledger is not None
+    correction = budget.tightest.ledger.correction
+    assert correction is not None
+    assert not correction.is_same_setting
 
 
 def test_as_of_every_revision_is_as_if_no_more_had_been_recorded() -> None:

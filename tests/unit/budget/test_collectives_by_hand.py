@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.engine.circumstances import Circumstances, Links
 from kvgate.budget.engine.request import GraphSettings
@@ -31,7 +32,9 @@ def nameless(memory_gib: float) -> Accelerator:
 @table(
     ("accelerator", "told", "value", "other"),
     [
-        (HOPPER, None, "NVLink", ""),
+        (HOPPER, None, "NVLink", "PCIe"),
+        (replace(HOPPER, nvlink_is_told=True), None, "NVLink", ""),
+        (HOPPER, "host", "host memory", ""),
         (LINKLESS, None, "PCIe", ""),
         (HOPPER, "nvlink", "NVLink", ""),
         (LINKLESS, "pcie", "PCIe", ""),
@@ -92,7 +95,8 @@ def plus(ring: int, *more: Fitted) -> Interval:
 def test_communicators_by_release_links_and_ranks(
     version: str, accelerator: Accelerator, cut: dict[str, int], expected: Interval
 ) -> None:
-    assert communicators(new_run(version=version, accelerator=accelerator, **cut)) == expected
+    told = replace(accelerator, nvlink_is_told=True)
+    assert communicators(new_run(version=version, accelerator=told, **cut)) == expected
 
 
 def test_a_gpu_without_a_name_expects_nvlink_and_may_have_none() -> None:

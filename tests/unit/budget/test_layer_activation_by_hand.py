@@ -29,6 +29,7 @@ from kvgate.budget.model.shape import (
     ModelShape,
     RecurrentState,
     SparseMlp,
+    TowerBlock,
 )
 from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_run
 from support.tables import table
@@ -342,7 +343,7 @@ FEW = {"max_num_seqs": 8}
 
 def peak_of(elements: int) -> tuple[int, int]:
     """(peak, its lowest) of a peak of so many elements."""
-    return 2 * elements, 2 * elements + fitted.ENCODER_ERROR.of(2 * elements).low
+    return 2 * elements, 2 * elements + fitted.UNREAD_TOWER_ERROR.of(2 * elements).low
 
 
 def test_a_tower_holds_its_inputs_and_its_widest_block() -> None:
@@ -353,17 +354,17 @@ def test_a_tower_holds_its_inputs_and_its_widest_block() -> None:
 
 
 def test_ranks_cut_the_intermediate_size_alone_and_the_high_end_divides_nothing() -> None:
-    found = profile(tensor=2, **FEW)
+    found = profile("0.19.0", tower(block=TowerBlock()), tensor=2, **FEW)
     assert found.peak_bytes == 2 * PATCHES * (12 + 80)
     assert found.worst_bytes == 2 * PATCHES * (12 + 120)
     whole = profile("0.19.0", tower(cut=Cut.WHOLE), tensor=2, **FEW)
     assert whole.peak_bytes == 2 * PATCHES * (12 + 120)
 
 
-def test_wide_embeddings_may_be_more_than_the_tower() -> None:
-    """As in Qwen3-VL: five parts of 100 for each embedding are more than 120 for each of its four patches."""
+def test_embeddings_of_inner_layers_stand_beside_the_tower() -> None:
+    """As in Qwen3-VL: four of five parts of 100 are there while the last block runs."""
     found = profile("0.19.0", tower(embedding_parts=5), **FEW)
-    assert found.peak_bytes == 2 * (PATCHES * 12 + 20 * 5 * 100)
+    assert found.peak_bytes == 2 * (PATCHES * (12 + 120) + 20 * 4 * 100)
     assert found.kept_bytes == 2 * (PATCHES * 12 + 20 * 5 * 100)
 
 
@@ -404,7 +405,7 @@ def test_0_11_and_0_12_count_the_timestamps_of_a_video(version: str, counted: in
     found = profile(version, video, modalities=("video",), **FEW)
     assert found.item_tokens == counted
     assert found.kept_bytes == 2 * (20 // counted) * (5 * 4 * 12 + kept * 100)
-    error = fitted.VIDEO_ERROR.of(found.peak_bytes)
+    error = fitted.UNREAD_TOWER_ERROR.of(found.peak_bytes)
     assert found.least_bytes == found.peak_bytes + error.low
 
 
@@ -440,6 +441,32 @@ def test_gemma_4_encodes_in_chunks(version: str, memory_gib: int, patches: int) 
         **FEW,
     )  # fmt: skip
     assert found.peak_bytes == 2 * (PATCHES * (12 + 10) + max(patches * 120, 20 * 100))
+
+
+@table(
+    ("block", "version", "settings", "elements"),
+    [
+        ({}, "0.20.0", {}, 2 * 40 + 40),
+        ({"feed_forward": "quick_gelu", "hidden": 3}, "0.20.0", {}, 3 * 40 + 30),
+        ({"feed_forward": "quick_gelu", "hidden": 3}, "0.20.0", {"enforce_eager": True}, 2 * 40 + 30),
+        ({"feed_forward": "gated"}, "0.14.0", {}, 4 * 40 + 40),
+        ({"feed_forward": "gated"}, "0.14.0", {"enforce_eager": True}, 3 * 40 + 40),
+        ({"feed_forward": "gated"}, "0.17.0", {}, 3 * 40 + 40),
+        ({"feed_forward": "two_gates"}, "0.14.0", {}, 3 * 40 + 40),
+        ({"attention_cut": 8, "attention_whole": 7}, "0.20.0", {}, 150),
+        ({"attention_cut": 8, "attention_whole": 7, "gathered": 3}, "0.20.0", {"tensor": 2}, 40 + 100),
+        ({"feed_forward": "two_gates", "copies_inputs": True}, "0.20.0", {}, 12 + 3 * 40 + 40),
+        ({"has_mask": True}, "0.11.0", {}, 120), ({"has_mask": True}, "0.14.0", {}, 120 + PATCHES),
+        ({"has_mask": True}, "0.30.0", {}, 120),
+    ],
+)  # fmt: skip
+def test_the_widest_moment_of_a_block_counts(
+    block: dict[str, Any], version: str, settings: dict[str, Any], elements: int
+) -> None:
+    found = profile(version, tower(block=TowerBlock(**block)), **FEW, **settings)
+    assert found.peak_bytes == 2 * PATCHES * (12 + elements)
+    error = fitted.TOWER_ERROR if version != "0.11.0" else fitted.UNREAD_TOWER_ERROR
+    assert found.least_bytes == found.peak_bytes + error.of(found.peak_bytes).low
 
 
 def test_a_model_with_towers_allocates_the_inputs_of_its_layers_while_it_loads() -> None:

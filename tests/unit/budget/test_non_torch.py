@@ -73,7 +73,7 @@ def test_nccl_leaves_the_budget_with_0_11() -> None:
 def test_pcie_takes_little_and_says_so() -> None:
     amount = non_torch("Qwen/Qwen3-32B", "L40S-48GB", "0.19.0", tensor=2)
     assert gib(0.1) < amount.expected < gib(0.5)
-    assert amount.high > gib(0.8)
+    assert gib(0.5) < amount.high < gib(0.8)
 
 
 def test_memory_shared_with_the_cpu_is_wide() -> None:

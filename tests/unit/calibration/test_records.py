@@ -136,6 +136,7 @@ def test_why_a_start_is_not_used_is_told_in_words() -> None:
     ("name", "value"),
     [
         ("available_kv_cache_bytes", 10**400), ("available_kv_cache_bytes", -(10**400)), ("requested_bytes", -1),
+        ("circumstances", {"sampler": "other"}), ("circumstances", ["sampler"]), ("residue_bytes", 1.5), ("residue_bytes", 10**400),
         ("resolution_bytes", -1), ("swing_bytes", -1), ("scatter_bytes", -1), ("scatter_bytes", 10**400), ("revision", -1),
         ("predicted_bytes", [0, 1, 10**400]), ("predicted_bytes", [-(10**400), 1, 2]), ("possible_bytes", [2, 1]), ("possible_bytes", [1]),
         ("possible_bytes", None), ("possible_bytes", [1, 10**400]),

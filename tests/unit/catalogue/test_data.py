@@ -61,7 +61,7 @@ def has_memory_in_order(entry: Entry) -> bool:
     low, high = entry.get("memory_mib_range", [entry["memory_mib"]] * 2)
     nvml_mib = entry.get("nvml_memory_mib", high) + 5  # totals are logged to 0.01 GiB
     return all(type(mib) is int for mib in (low, entry["memory_mib"], high)) and (
-        4096 <= low <= entry["memory_mib"] <= high <= nvml_mib
+        3072 <= low <= entry["memory_mib"] <= high <= nvml_mib
     )
 
 

@@ -123,13 +123,36 @@ def test_a_gpu_without_a_name_is_what_all_with_its_memory_have_in_common(
     assert (accelerator.vendor, accelerator.compute_capability, accelerator.name) == ("unknown", None, "this GPU")
 
 
-def test_a_name_that_is_not_listed_has_no_likely_vendor_and_a_listed_one_keeps_its_own() -> None:
+def test_a_name_of_no_family_has_no_likely_vendor_and_a_listed_one_keeps_its_own() -> None:
     unlisted = asked(gpu="Z-1", gpu_memory_bytes=15_700_000_000).accelerator
     assert (unlisted.name, unlisted.product, unlisted.likely_vendor) == ("Z-1", "Z-1", "")
     listed = asked(gpu="T4-16GB", gpu_memory_bytes=10 * GIB).accelerator
     assert (listed.name, listed.vendor, listed.memory_low_bytes, listed.memory_bytes) == (
         "T4-16GB", "nvidia", 10 * GIB, 10 * GIB,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "vendor", "capability"),
+    [
+        ("NVIDIA GeForce GTX 1630", "nvidia", (7, 5)),
+        ("RTX 3500 Ada Generation Laptop GPU", "nvidia", (8, 9)),
+        ("NVIDIA PG509-210", "nvidia", None),
+        ("Radeon RX 6800", "amd", None),
+        ("Intel Arc A380", "intel", None),
+    ],
+)
+def test_a_name_that_is_not_listed_has_the_kind_of_its_family(
+    gpu: str, vendor: str, capability: tuple[int, int] | None
+) -> None:
+    accelerator = asked(gpu=gpu, gpu_memory_bytes=7 * GIB).accelerator
+    assert (accelerator.likely_vendor, accelerator.likely_capability) == (vendor, capability)
+    assert (accelerator.vendor, accelerator.compute_capability) == ("unknown", None)
+
+
+def test_memory_tells_which_of_the_boards_of_one_name_it_is() -> None:
+    assert asked(gpu="RTX 3060", gpu_memory_bytes=int(11.63 * GIB)).accelerator.name == "RTX-3060-12GB"
+    assert asked(gpu="RTX 3060", gpu_memory_bytes=1 << 40).accelerator.name == "RTX 3060"
 
 
 def asked(models: PublishedModels | None = None, **values: Any) -> BudgetRequest:

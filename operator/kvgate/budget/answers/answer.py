@@ -405,7 +405,7 @@ def _stages(
     if not modelled and _given_bytes(request, 0) is None:
         return ()
     stages: list[Stage] = []
-    may_correct = request.calibration.may_correct(request.shape.architecture, request.accelerator.name)
+    may_correct = request.calibration.may_correct(request.accelerator.name)
     for index, (bounds, size) in enumerate(zip(layout.stages, layout.stage_block_bytes, strict=True)):
         twin = layout.alike[index]
         if not modelled:

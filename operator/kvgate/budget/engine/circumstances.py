@@ -16,7 +16,7 @@ Sampler = Literal["flashinfer", "pytorch"]
 CompileCache = Literal["warm", "cold"]
 Installation = Literal["image", "pip"]
 UsageContext = Literal["server", "llm", "engine"]
-Links = Literal["nvlink", "pcie"]
+Links = Literal["nvlink", "pcie", "host"]
 
 
 class Circumstances(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     chunks_beside_manager: bool | None = None
     """VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE; None: the release's default."""
     links: Links | None = None
-    """Links between the GPUs of an engine, where the product's name leaves it open."""
+    """Links between the GPUs of an engine, which are a fact about the machine: a product that is sold with NVLink may stand in a virtual
+    machine where GPUs cannot reach each other. `host`: they exchange through the host's memory, so that no GPU holds buffers for it."""
     estimates_graphs: bool | None = None
     """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS; None: the release's default."""
     expandable_segments: bool | None = None

@@ -12,6 +12,7 @@ from kvgate.budget.gpu.layer_activation import (
     unpacked_bytes,
     workspace_bytes,
 )
+from kvgate.budget.gpu.lora import embedding_table_bytes
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.interval import Fact, Interval, Term
 from kvgate.budget.ground.units import KIB, MIB, cdiv, round_up
@@ -45,6 +46,8 @@ class Compilation(Struct, frozen=True, kw_only=True):
     """Peak of compilation with an empty cache, before the first forward pass; 0 where the cache is known to be warm."""
     expected_bytes: int = 0
     """The same where a start is expected to compile: a pod without a volume for VLLM_CACHE_ROOT always does."""
+    least_bytes: int = 0
+    """The same where it is known to compile."""
     fragment_bytes: int = 0
     """Part of it that still counts afterwards, because the allocator cannot give back a block of which a piece is in use."""
     worst_fragment_bytes: int = 0
@@ -101,6 +104,8 @@ def parts_of(run: Run) -> Parts:
     sampler_bytes = other_sampler_bytes = bytes_of_sampler(run, sampler.value)
     if not sampler.is_known:
         other_sampler_bytes = bytes_of_sampler(run, sampler.other)
+    elif run.parallelism.tensor > 1 and not run.accounting.v1_engine:
+        other_sampler_bytes = 0  # V0 samples on its first rank, and a log may show what another one has
     return Parts(
         encoder=encoder_profile(run),
         compiler=compilation(run),
@@ -220,7 +225,8 @@ def _least_bytes(run: Run) -> int:
         run = replace(run, gathers_tokens=False)
     parts, errors = parts_of(run), _errors(run)
     layer, sampler = parts.layer_bytes - errors.layer_bytes, parts.least_sampler_bytes - errors.sampler_bytes
-    text = parts.encoder.kept_bytes + parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
+    text = parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
+    text = parts.encoder.kept_bytes + max(text, parts.compiler.least_bytes)
     return max(0, max(parts.encoder.least_bytes, text) + parts.kept_bytes - errors.whole_bytes)
 
 
@@ -228,13 +234,17 @@ def compilation(run: Run) -> Compilation:
     """Return the compiler's memory: it tries kernels on invented inputs, and the largest input of the first graph is the embedding table.
 
     Cold starts show a peak of that size to 0.02 GiB: Qwen3-14B and 32B AWQ (0.28, 1.449 GiB), Qwen2.5-0.5B (0.27, 0.254),
-    Qwen2.5-7B twice (0.22, 1.015), gpt-oss-20b (0.19, 1.079), Llama-3.1-8B (0.31, 0.979). From 0.27 to 0.30 the same amount stays
-    counted afterwards. Combined kernels are tried since 0.11.1, but no start before 0.19 has shown it. The table is not part of the
-    compiled graph where an encoder feeds the model.
+    Qwen2.5-7B twice (0.22, 1.015), gpt-oss-20b (0.19, 1.079), Llama-3.1-8B (0.31, 0.979), Qwen3-4B with 1 to 64 adapters, whose A
+    matrices the same graph reads (0.27, 0.724 and 0.0045 for each). Combined kernels are tried since 0.11.1, but no start before 0.19
+    has shown it. The table is not part of the compiled graph where an encoder feeds the model.
+
+    From 0.27 to 0.30 the same amount may stay counted afterwards, because the allocator cannot give back a block that a later tensor
+    was cut from (`SECOND_TABLE`).
     """
     if not _tries_kernels(run):
         return Compilation()
     table = 0 if run.takes_embeddings else _table_bytes(run, run.shape.vocab_size, run.shape.hidden_size)
+    peak = table and table + embedding_table_bytes(run)
     left, unexplained = 0, 0
     if run.accounting.counts_fragments:
         # Gemma-4-E4B counted its token embedding as well on RTX 5090 (0.28, 0.30), and did not on RTX 3090 (0.27.1, cold and warm). Not
@@ -242,13 +252,16 @@ def compilation(run: Run) -> Compilation:
         tables = [matrix for matrix in run.shape.everywhere if matrix.name == EMBEDDING_BY_LAYER]
         widths = (matrix.columns if run.accelerator.vendor == "amd" else run.shape.hidden_size for matrix in tables)
         unexplained = sum(_table_bytes(run, run.shape.vocab_size, width) for width in widths)
-        left = table
+        is_rare = run.lora.enabled or run.accelerator.vendor == "amd"
+        second = (fitted.SECOND_TABLE_RARE if is_rare else fitted.SECOND_TABLE).of(table)
+        left, unexplained = second.expected, unexplained + second.high - second.expected
     cache = compile_cache_of(run.circumstances, run.accounting)
     if cache.is_known and cache.value == "warm":
         return Compilation(worst_fragment_bytes=unexplained)
     return Compilation(
-        peak_bytes=table,
-        expected_bytes=table if run.accounting.cold_compile_seen else 0,
+        peak_bytes=peak,
+        expected_bytes=peak if run.accounting.cold_compile_seen else 0,
+        least_bytes=peak if run.accounting.cold_compile_seen and cache.is_known else 0,
         fragment_bytes=left,
         worst_fragment_bytes=left + unexplained,
     )

@@ -16,6 +16,7 @@ from kvgate.budget.model.shape import (
     Mixer,
     RecurrentState,
     SparseMlp,
+    TowerBlock,
 )
 
 INT8_ACTIVATIONS = "int8-channel"
@@ -244,39 +245,63 @@ def _count_of_items(run: Run, modality: str, budget: int, item_tokens: int) -> i
 
 
 def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
-    """Return the profile of one modality.
+    """Return the profile of one modality: its inputs, the widest moment of a block, and embeddings.
 
-    Peak: a block of the tower holds two intermediate and four hidden sizes per patch, to 0.01 GiB in Qwen3.5-4B. Kept: the
-    embeddings of all items, and with the V1 runner their pixels. Gemma-3 and Mistral Small 3.1 (0.19) agree to 0.01 GiB, Llava
-    (0.10) too; Qwen3-VL (0.11) to 0.1. Tensor parallelism saves less than this formula says: Qwen3.8-27B-FP8 took 1.59 GiB on two
-    RTX 5090 (0.27) instead of 1.28. The high end therefore divides nothing.
+    Kept are the embeddings of all items, and with the V1 runner their pixels (0.11 to 0.33, `profile_run`). Qwen3.8-27B-FP8 took 1.59 GiB
+    on two RTX 5090 (0.27), between this formula and one that divides nothing; that is the high end.
     """
     one = item.tokens_within(run.max_model_len)
     reckoned = max(one, item.reckoned_tokens) if run.accounting.pads_encoder_outputs else one
     budget = max(run.max_num_batched_tokens, reckoned)
     count = _count_of_items(run, item.modality, budget, max(1, reckoned))
-    patch_bytes = count * one * encoder.patches_per_token * run.element_bytes
+    positions = count * (item.encoded_tokens or one) * encoder.patches_per_token
+    patch_bytes = positions * run.element_bytes
     is_cut = any(matrix.cut is not Cut.WHOLE for matrix, _ in encoder.matrices)
-    width, uncut = (
-        2 * encoder.intermediate_size // ranks + 4 * encoder.hidden_size
-        for ranks in (run.parallelism.tensor if is_cut else 1, 1)
-    )
     input_elements = max((matrix.columns for matrix, _ in encoder.matrices if "patch_embed" in matrix.name), default=0)
     inputs = patch_bytes * input_elements
     kept_tokens = {"budget": budget, "item": reckoned}.get(run.accounting.pads_encoder_outputs, one)
     embeddings = count * kept_tokens * encoder.embedding_parts * run.shape.hidden_size * run.element_bytes
-    finished = 0
+    block = encoder.block or _SIGLIP
+    beside = block.table_bytes
     if encoder.chunk_patch_bytes:
-        finished = patch_bytes * encoder.hidden_size  # what the tower made of earlier chunks
+        beside += patch_bytes * encoder.hidden_size  # what the tower made of earlier chunks
         # Gemma 4 encodes as many at once as a tenth of the GPU's memory holds (0.22, `_encoder_chunk`); before, one picture
         held = run.accelerator.memory_bytes // 10 // encoder.chunk_patch_bytes if run.accounting.chunks_pictures else 0
         patch_bytes = min(patch_bytes, max(encoder.max_picture_patches, held) * run.element_bytes)
-    peak = inputs + finished + max(patch_bytes * width, embeddings)
-    error = (fitted.VIDEO_ERROR if item.modality == "video" else fitted.ENCODER_ERROR).of(peak)
+    if block.has_mask and run.accounting.masks_pictures:
+        beside += positions * patch_bytes
+    copied = input_elements if block.copies_inputs else 0
+    width, uncut = (
+        copied + _block_width(encoder, block, run, ranks) for ranks in (run.parallelism.tensor if is_cut else 1, 1)
+    )
+    # earlier embeddings of layers inside the tower are complete when its last block runs
+    deep = embeddings * (encoder.embedding_parts - 1) // encoder.embedding_parts
+    peak = inputs + beside + max(patch_bytes * width + deep, embeddings)
+    is_run = encoder.block is not None and run.accounting.towers_run
+    error = (fitted.TOWER_ERROR if is_run else fitted.UNREAD_TOWER_ERROR).of(peak)
     return EncoderProfile(
         item_tokens=reckoned,
         peak_bytes=peak,
         least_bytes=peak + error.low,
-        worst_bytes=max(peak + error.high, inputs + patch_bytes * uncut),
+        worst_bytes=max(peak + error.high, inputs + beside + patch_bytes * uncut),
         kept_bytes=embeddings if run.v2_runner else inputs + embeddings,
     )
+
+
+_SIGLIP = TowerBlock()
+"""Blocks of towers that nobody ran."""
+
+
+def _block_width(encoder: Encoder, block: TowerBlock, run: Run, ranks: int) -> int:
+    """Elements of a patch in the widest moment of a layer, on a rank."""
+    is_fused = run.enforce_eager or run.accounting.fuses_tower_gates
+    products = {
+        "gelu": 2,
+        "quick_gelu": 2 if run.enforce_eager else 3,
+        "gated": 3 if is_fused else 4,
+        "two_gates": 3,
+    }[block.feed_forward]
+    feed_forward = products * encoder.intermediate_size // ranks + block.hidden * encoder.hidden_size
+    whole = block.attention_whole + (block.gathered if ranks > 1 else 0)
+    attention = (block.attention_cut * encoder.hidden_size) // ranks + whole * encoder.hidden_size
+    return max(feed_forward, attention)

@@ -3,13 +3,16 @@
 Every term has its formula; beside them stand the uncertainty that no term explains and the correction by observed starts.
 """
 
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import product
 from math import isqrt
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.engine.circumstances import sampler_of
 from kvgate.budget.engine.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.engine.run import Run, most_available_bytes, pads_plain_experts, run_of
 from kvgate.budget.engine.settings import Resolved, accounting_for, may_run_v0, resolve_settings
@@ -17,16 +20,17 @@ from kvgate.budget.gpu.activation import parts_of, peak_activation
 from kvgate.budget.gpu.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu.layer_activation import loaded_buffer_bytes
 from kvgate.budget.gpu.lora import adapters_in_host_memory, lora_term
-from kvgate.budget.gpu.non_torch import non_torch
+from kvgate.budget.gpu.non_torch import links_of, non_torch
 from kvgate.budget.gpu.offload import Offloaded, offloaded
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Fact, Interval, Term
 from kvgate.budget.ground.units import share_of
 from kvgate.budget.model.draft import Draft, draft_weights, own_ends_bytes
-from kvgate.budget.model.shape import CompressedAttention, ModelShape
+from kvgate.budget.model.shape import CompressedAttention, ModelShape, RecurrentState
 from kvgate.budget.model.weights import Weights, checkpoint_ratio, rank_weights, unlisted_bytes
 from kvgate.budget.observed.calibration import Correction
+from kvgate.budget.observed.machine import CIRCUMSTANCES, Values, explained
 from kvgate.budget.observed.starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.budget.releases.accounting import Accounting
 from kvgate.budget.releases.versions import is_newer_than_known
@@ -117,6 +121,13 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         other = _by_formula(replace(run, max_num_seqs=max_num_seqs, other_max_num_seqs=None), request, resolved)
         return other.requested_bytes - other.available.expected
 
+    def under(circumstances: Values) -> tuple[Interval, int]:
+        told = {name: value for name, value in circumstances if getattr(request.circumstances, name) is None}
+        lasting = {name: value for name, value in told.items() if name != "compile_cache"}
+        known = _under(request, resolved, accounting, stage, lasting) if lasting else ledger.available
+        both = _under(request, resolved, accounting, stage, told) if told != lasting else known
+        return known, both.expected
+
     upcoming = NextStart(
         max_num_seqs=run.max_num_seqs,
         requested_bytes=ledger.requested_bytes,
@@ -125,9 +136,29 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         spread=_start_to_start(run, ledger.requested_bytes - ledger.available.expected),
         formula_overhead=overhead_with,
         image_digest=request.image_digest,
+        under=under,
     )
     correction = request.calibration.correction(_key_of(run, request, ledger), upcoming)
     return replace(ledger, correction=correction) if correction else ledger
+
+
+def _under(
+    request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int], told: Mapping[str, str]
+) -> Interval:
+    """Return the prediction of the formulas where these circumstances are known."""
+    known = replace(request, circumstances=replace(request.circumstances, **told))
+    return _by_formula(run_of(known, resolved, accounting, stage), known, resolved).available
+
+
+def _open_circumstances(run: Run) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yield both values of every circumstance that is not known and that moves memory of this run."""
+    sampler, cache = sampler_of(run.circumstances, run.accounting, run.accelerator), run.circumstances.compile_cache
+    if not sampler.is_known:
+        yield ("sampler", sampler.value), ("sampler", sampler.other)
+    if run.parallelism.tensor > 1 and not links_of(run).is_known:
+        yield ("links", "nvlink"), ("links", "pcie")
+    if cache is None and _start_to_start(run, 0).swing_bytes:
+        yield ("compile_cache", "cold"), ("compile_cache", "warm")
 
 
 _EITHER_ENGINE = Fact(
@@ -164,6 +195,14 @@ def observed_start(
     run = run_of(request, resolved, accounting, stage)
     ledger = _by_formula(run, request, resolved)
     spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
+    told = {name: value for name in CIRCUMSTANCES if (value := getattr(request.circumstances, name))}
+    seen = {"compile_cache": compile_cache} if compile_cache else {}
+    known = run_of(replace(request, circumstances=replace(request.circumstances, **seen)), resolved, accounting, stage)
+    combinations = [
+        (values, _under(request, resolved, accounting, stage, {**seen, **dict(values)}).expected)
+        for values in product(*_open_circumstances(known))
+    ]
+    why = explained(available_kv_cache_bytes, combinations)
     least_bytes = -ledger.total_bytes if is_refused else 1
     return ObservedStart(
         key=_key_of(run, request, ledger),
@@ -175,6 +214,8 @@ def observed_start(
         possible_bytes=(least_bytes, max(least_bytes, most_available_bytes(run, ledger.requested_bytes, ledger.lines))),
         swing_bytes=spread.swing_bytes,
         compile_cache=compile_cache,
+        circumstances=tuple(sorted({**dict(why.circumstances), **told, **seen}.items())),
+        residue_bytes=None if is_refused else why.residue_bytes,
         scatter_bytes=spread.scatter_bytes,
         source=source,
     )
@@ -220,11 +261,15 @@ def _graphs_text(graphs: GraphSettings) -> str:
 
 def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
     expected = parts_of(run).expected_bytes
-    either = parts_of(replace(run, circumstances=replace(run.circumstances, compile_cache=None)))
+    either, cold, warm = (
+        parts_of(replace(run, circumstances=replace(run.circumstances, compile_cache=kind)))
+        for kind in (None, "cold", "warm")
+    )
     return StartToStart(
         warm_overhead_bytes=overhead_bytes - expected + either.warm_bytes,
         cold_overhead_bytes=overhead_bytes - expected + either.cold_bytes,
         compile_cache=run.circumstances.compile_cache or "",
+        likely_swing_bytes=max(0, cold.expected_bytes - warm.expected_bytes),
         scatter_bytes=(fitted.SCATTER_UNIFIED if run.accelerator.unified_memory else fitted.SCATTER).interval.high,
     )
 
@@ -245,10 +290,20 @@ def _by_formula(run: Run, request: BudgetRequest, resolved: Resolved) -> Ledger:
     return _ledger(
         run,
         share_of(accelerator.memory_bytes, share),
-        uncertainty,
+        _joint(uncertainty, *(constant.interval.high for constant in _few_sources(run))),
         weights_bytes=request.weights_bytes,
         with_drafts=_holds_drafts(request.settings),
     )
+
+
+def _few_sources(run: Run) -> Iterator[fitted.Fitted]:
+    """Yield the doubt of every class of starts that hardly any source has shown."""
+    if run.accelerator.is_slice:
+        yield fitted.FEW_SLICES
+    if run.enforce_eager and run.shape.has(RecurrentState):
+        yield fitted.FEW_EAGER_STATES
+    if run.lora.enabled:
+        yield fitted.FEW_ADAPTERS
 
 
 @lru_cache(maxsize=4096)

@@ -19,7 +19,13 @@ from kvgate.budget.model.matrix import Cut, Matrix
 from kvgate.budget.model.shape import DTYPE_BYTES, End, distinct_layers
 from kvgate.budget.model.weights import Storage, allocated_bytes, local_expert, local_matrix
 from kvgate.budget.releases.accounting import Accounting
-from kvgate.budget.releases.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
+from kvgate.budget.releases.lora_classes import (
+    has_embeddings,
+    holds_experts_as_one,
+    is_one_module,
+    takes_no_adapters,
+    wraps_embedding_twice,
+)
 from kvgate.budget.releases.versions import parse_release
 
 _MAPPINGS_BYTES_PER_TOKEN = 4 * 8 + 2 * 2 * 4
@@ -169,15 +175,25 @@ def _storage(run: Run) -> Storage:
 def _end_elements(run: Run) -> Iterator[int]:
     """A and B of embedding and head, which no rank cuts; only some classes offer them to adapters (`embedding_modules`)."""
     lora, shape = run.lora, run.shape
-    if lora.target_modules:
-        has_input, has_output = ("embed_tokens" in lora.target_modules, "lm_head" in lora.target_modules)
-    else:
-        has_input = has_output = has_embeddings(shape.architecture, run.release)
     both = (shape.vocab_size * lora.max_rank, shape.hidden_size * lora.max_rank)
-    if has_input and (run.stage[0] == 0 or End.EMBEDDING in shape.ends_everywhere):
+    if _adapts_end(run, "embed_tokens") and (run.stage[0] == 0 or End.EMBEDDING in shape.ends_everywhere):
         yield from both
-    if has_output and (run.has_sampler or End.HEAD in shape.ends_everywhere):
+    if _adapts_end(run, "lm_head") and (run.has_sampler or End.HEAD in shape.ends_everywhere):
         yield from both
+        if shape.tie_word_embeddings and wraps_embedding_twice(shape.architecture, run.release):
+            yield from both
+
+
+def _adapts_end(run: Run, name: str) -> bool:
+    lora = run.lora
+    return name in lora.target_modules if lora.target_modules else has_embeddings(run.shape.architecture, run.release)
+
+
+def embedding_table_bytes(run: Run) -> int:
+    """Return the A matrices of the embedding in all slots, which one gather reads as one table; 0 where adapters leave it alone."""
+    if not run.lora.enabled or not _adapts_end(run, "embed_tokens"):
+        return 0
+    return run.lora.max_loras * run.shape.vocab_size * run.lora.max_rank * _element_bytes(run)
 
 
 def _added_vocabulary_bytes(run: Run) -> int:

@@ -34,7 +34,7 @@ _CHANNELS = 24
 
 
 def all_reduce_workspace_bytes(run: Run) -> int:
-    """Return FlashInfer's workspace for all-reduce, which stays allocated; 0 where vLLM does not use it.
+    """Return FlashInfer's workspace for all-reduce, which stays allocated; 0 where vLLM does not use it, and where links are not NVLink.
 
     vLLM fuses all-reduce and norm on Hopper and Blackwell since 0.17 (`enable_allreduce_rms_fusion`), and reduces with FlashInfer
     without a norm too since 0.29. Where FlashInfer makes memory for several GPUs at once, it rounds up to 512 MiB: each of three
@@ -77,7 +77,8 @@ def communicators(run: Run) -> Interval:
         return fitted.STAGES.interval if cut.pipeline > 1 else Interval.exactly(0)
     if accelerator.vendor == "amd":
         return fitted.RCCL.interval
-    if not links_of(run).is_known:
+    found = links_of(run)
+    if not found.is_known:
         with_links = _over_nvlink(replace(run, accelerator=replace(accelerator, nvlink=True)))
         low = min(_over_pcie(run).low, with_links.expected)
         return Interval(low=low, expected=with_links.expected, high=with_links.high)
@@ -93,8 +94,17 @@ def links_of(run: Run) -> Fact:
         )
     if stated is None and accelerator.vendor not in ("nvidia", "unknown"):
         return Fact(name="links", value="of its vendor", why="NVLink and its buffers are NVIDIA's")
-    why = "they are stated" if stated else "the product has them" if accelerator.nvlink else "the product has no NVLink"
-    return Fact(name="links", value="NVLink" if accelerator.nvlink else "PCIe", why=why)
+    if stated is None and accelerator.nvlink and not accelerator.nvlink_is_told:
+        return Fact(name="links", value="NVLink", other="PCIe", why=_SOLD_WITH)
+    why = "they are stated" if stated else "the machine says so" if accelerator.nvlink else "the product has no NVLink"
+    value = "host memory" if stated == "host" else "NVLink" if accelerator.nvlink else "PCIe"
+    return Fact(name="links", value=value, why=why)
+
+
+_SOLD_WITH = (
+    "the product is sold with it, and a virtual machine may keep its GPUs from reaching each other (two of nine sources); vLLM's log "
+    "then says that custom allreduce is disabled, NCCL_P2P_DISABLE=1 may stand in the pod, and a node's label may tell"
+)
 
 
 _SIZES_WITH_NVLINK = frozenset({39, 79, 93, 94, 139, 178, 184, 267, 276})
@@ -102,6 +112,8 @@ _SIZES_WITH_NVLINK = frozenset({39, 79, 93, 94, 139, 178, 184, 267, 276})
 
 
 def _over_pcie(run: Run) -> Interval:
+    if run.circumstances.links == "host" and not run.accounting.nccl_in_budget:
+        return fitted.NCCL_HOST.interval
     return (fitted.NCCL_PCIE if run.accounting.nccl_in_budget else fitted.NCCL_PCIE_FIRST_USE).interval
 
 
@@ -152,9 +164,12 @@ def non_torch(run: Run) -> Term:
     kernels = _kernels(run, after_graphs=captured and not run.accounting.consumed_accounting)
     found = links_of(run)
     links, workspace_bytes, exchange = communicators(run), all_reduce_workspace_bytes(run), all_to_all_bytes(run)
+    workspace = Interval.exactly(workspace_bytes)
+    if not found.is_known:  # it needs links
+        workspace = Interval(low=0, expected=workspace_bytes, high=workspace_bytes)
     return Term(
         name="non_torch",
-        amount=kernels + links + exchange + Interval.exactly(workspace_bytes),
+        amount=kernels + links + exchange + workspace,
         formula="kernels + links + all_reduce_workspace" + (" + all_to_all" if exchange.expected else ""),
         facts=(found,) if run.parallelism.tensor > 1 else (),
         source="logged starts; vLLM 0.11 and 0.19, MemorySnapshot; NCCL 2.21 and FlashInfer 0.6, buffers",

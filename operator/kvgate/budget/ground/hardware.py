@@ -22,6 +22,8 @@ class Accelerator(Struct, frozen=True, kw_only=True):
     unified_memory: bool = False
     """True where CPU and GPU share the memory: other processes count, and predictions are wide."""
     nvlink: bool = False
+    nvlink_is_told: bool = False
+    """True where the machine says so, as a label of its node does; else it is how the product is sold."""
     multiprocessors: int = 0
     """Streaming multiprocessors or compute units, for each of which kernels keep scratch memory; 0: not known."""
     memory_bandwidth_bytes_per_second: int | None = None

@@ -207,6 +207,8 @@ class MediaItem(Struct, frozen=True, kw_only=True):
     tokens: int
     step_tokens: int = 0
     """Tokens by which an item grows, as far as max_model_len allows; it has at least one such step; 0: the item has one size."""
+    encoded_tokens: int = 0
+    """Tokens of it that come from the tower, where text such as timestamps stands between them; 0: all."""
     reckoned_tokens: int = 0
     """Tokens that vLLM 0.11 and 0.12 counted if that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
 
@@ -215,6 +217,29 @@ class MediaItem(Struct, frozen=True, kw_only=True):
         if not self.step_tokens:
             return self.tokens
         return min(self.tokens, max(1, max_model_len // self.step_tokens) * self.step_tokens)
+
+
+class TowerBlock(Struct, frozen=True, kw_only=True):
+    """Tensors that a layer of a tower has alive in its widest moments, in multiples of its sizes, as the class itself showed
+    (tests/parity/towers_by_release). Attention runs by FlashAttention, which keeps no scores."""
+
+    feed_forward: str = "gelu"
+    """`gelu`: input and output of the activation; `quick_gelu`: without a kernel of its own, a sigmoid beside them; `gated`: both inputs
+    and their product, fused; `two_gates`: gate, its activation and the other input, which no kernel fuses."""
+    hidden: int = 4
+    """Hidden sizes beside the feed-forward block."""
+    attention_cut: int = 0
+    """Hidden sizes in attention that ranks share out: queries, keys and values, their rotated copies, and outputs."""
+    attention_whole: int = 0
+    """Hidden sizes beside them."""
+    gathered: int = 0
+    """Hidden sizes more where several ranks gather queries, keys and values before they are rotated (Qwen2-VL)."""
+    has_mask: bool = False
+    """True where attention reads a mask over all patches of all pictures (Pixtral without xFormers)."""
+    table_bytes: int = 0
+    """Bytes of a table of rotations that the first picture makes (MoonViT)."""
+    copies_inputs: bool = False
+    """True where the pictures are joined into one tensor first (Gemma 4)."""
 
 
 class Encoder(Struct, frozen=True, kw_only=True):
@@ -230,6 +255,8 @@ class Encoder(Struct, frozen=True, kw_only=True):
     """Positions of the tower behind one embedding."""
     embedding_parts: int = 1
     """Hidden sizes of the language model in one embedding: several where layers inside the model see the picture too (Qwen3-VL)."""
+    block: TowerBlock | None = None
+    """Widest moments of a layer; None: nobody ran the class, and blocks of SigLIP's kind stand for its own."""
     num_heads: int = 0
     """Heads of a tower that every rank holds whole if tensor parallelism does not divide them; 0: the tower has no such way out."""
     whole_with_heads: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from msgspec import Struct, field
 
 from kvgate.budget.ground.interval import Interval
+from kvgate.budget.observed.machine import Lesson, lesson_of
 from kvgate.budget.observed.starts import NextStart, ObservedStart, Origin, StartKey, next_available
 from kvgate.budget.observed.witnesses import (
     audible,
@@ -95,6 +96,8 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Starts of a setting that are compared with each other, by their namespace, and the replaced ones among them."""
     _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict)
     """(lowest residual, highest residual, starts) of the neighbourhoods that were looked up before."""
+    _lessons: dict[tuple[tuple[object, ...], str], Lesson | None] = field(default_factory=dict)
+    """Lessons of the machines, and images, that were looked up before."""
 
     @cached_property
     def revision(self) -> int:
@@ -111,16 +114,20 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return grouped(self._plausible, lambda key: key.neighbourhood)
 
     @cached_property
-    def _engines(self) -> Mapping[tuple[str, str], tuple[ObservedStart, ...]]:
-        return grouped(self.starts, lambda start: (start.key.architecture, start.key.accelerator))
+    def _machines(self) -> Mapping[tuple[object, ...], tuple[StartKey, ...]]:
+        return grouped(self._plausible, lambda key: key.machine)
 
-    def may_correct(self, architecture: str, accelerator: str) -> bool:
-        """False where no start of such an engine was seen: then no setting of it has a correction."""
-        return (architecture, accelerator) in (self._whole or self)._engines
+    @cached_property
+    def _accelerators(self) -> Mapping[str, tuple[ObservedStart, ...]]:
+        return grouped(self.starts, lambda start: start.key.accelerator)
 
-    def about(self, architecture: str, accelerator: str) -> tuple[ObservedStart, ...]:
-        """Return the starts of such engines: with the same ones, two calibrations correct an engine alike for one reader."""
-        known = (self._whole or self)._engines.get((architecture, accelerator), ())
+    def may_correct(self, accelerator: str) -> bool:
+        """False where no start on such a GPU was seen: then no setting of it has a correction."""
+        return accelerator in (self._whole or self)._accelerators
+
+    def about(self, accelerator: str) -> tuple[ObservedStart, ...]:
+        """Return the starts on such a GPU: with the same ones, two calibrations correct an engine alike for one reader."""
+        known = (self._whole or self)._accelerators.get(accelerator, ())
         return known if self._whole is None else tuple(start for start in known if start.revision <= self.revision)
 
     @cached_property
@@ -250,6 +257,11 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if weighed.followed:
             moved = next_available(weighed.followed, upcoming)
             return _corrected(upcoming, moved, doubts, starts=len(weighed.followed), is_same_setting=True)
+        lesson = self._lesson(key.machine, upcoming.image_digest)
+        if lesson is not None and upcoming.under is not None:
+            interval, expected = upcoming.under(lesson.circumstances)
+            taught = lesson.moved(interval, expected)
+            return _corrected(upcoming, taught, doubts, starts=lesson.starts, is_same_setting=False)
         place = key.neighbourhood
         if place not in self._spans:
             heard = (self.weighed(each) for each in (self._whole or self)._neighbours.get(place, ()))
@@ -265,6 +277,16 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             high=predicted.expected + max(0, highest),
         )
         return _corrected(upcoming, predicted, (near, *doubts), starts=count, is_same_setting=False)
+
+    def _lesson(self, machine: tuple[object, ...], image_digest: str) -> Lesson | None:
+        """Return what the starts of the machine teach that this reader follows; those of another image teach nothing."""
+        place = machine, image_digest
+        if place not in self._lessons:
+            heard = (self.weighed(key, image_digest) for key in (self._whole or self)._machines.get(machine, ()))
+            followed = [start for each in heard for start in each.followed]
+            alike = (start for start in followed if not image_digest or start.image_digest in ("", image_digest))
+            self._lessons[place] = lesson_of(alike)
+        return self._lessons[place]
 
 
 NOTHING_OBSERVED = Calibration()

@@ -62,6 +62,11 @@ class StartKey(Struct, frozen=True, kw_only=True):
     """Settings of CUDA graphs; empty where vLLM decides."""
 
     @property
+    def machine(self) -> tuple[object, ...]:
+        """GPU and release, and what decides beside them which circumstances there are: links between ranks, and a compiler."""
+        return self.accelerator, self.vllm_version, self.tensor_parallel_size > 1, self.enforce_eager
+
+    @property
     def neighbourhood(self) -> tuple[object, ...]:
         """Facts that two settings share if they run the same kernels on the same GPUs; patch releases, sizes and limits may differ."""
         minor = tuple(self.vllm_version.split(".")[:2])
@@ -90,6 +95,10 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """Bytes by which a compile cache changes it, by the formulas."""
     compile_cache: str = ""
     """`warm` or `cold`, where a log shows which kind of start it was; else empty."""
+    circumstances: tuple[tuple[str, str], ...] = ()
+    """Circumstances that the figure settles, by their names in `Circumstances`."""
+    residue_bytes: int | None = None
+    """What the nearest combination of circumstances leaves unexplained; None: nobody has looked (records of older releases)."""
     scatter_bytes: int = fitted.SCATTER.interval.high
     revision: int = 0
     """Number that grows with every recorded start, so that a verdict can be given as of a revision, and that no other start gets."""
@@ -170,6 +179,8 @@ class StartToStart(Struct, frozen=True, kw_only=True):
     cold_overhead_bytes: int
     """Overhead without a compile cache."""
     scatter_bytes: int
+    likely_swing_bytes: int | None = None
+    """Difference that is expected between both kinds; None: all of `swing_bytes`."""
     compile_cache: str = ""
     """`warm` or `cold`, if it is known which kind the next start is."""
 
@@ -205,6 +216,8 @@ class NextStart(Struct, frozen=True, kw_only=True):
     """Overhead by the formulas of today with another max_num_seqs and everything else the same."""
     image_digest: str = ""
     """Digest of the image, where it is known."""
+    under: Callable[[tuple[tuple[str, str], ...]], tuple[Interval, int]] | None = None
+    """Return the prediction of the formulas under circumstances, and the bytes that are expected with the kind of start among them."""
 
     def overhead_of(self, start: ObservedStart) -> tuple[int, int]:
         """Return the overhead of a start as it would be with this max_num_seqs, and the doubt about that difference."""
@@ -217,9 +230,11 @@ class NextStart(Struct, frozen=True, kw_only=True):
 def next_available(starts: tuple[ObservedStart, ...], upcoming: NextStart) -> Interval:
     """Predict the next start from the median start, in which newer starts weigh more and every witness has one voice, its newest start.
 
-    The next start may have a compile cache where that start had none, or the other way round; unless both kinds are known, the interval
-    reaches to where the formulas put the other kind.
+    The next start may have a compile cache where that start had none, or the other way round: starts of the kind that comes decide, if
+    there are some. Unless both kinds are known, the interval reaches to where the formulas put the other kind.
     """
+    coming = upcoming.spread.compile_cache
+    starts = (coming and tuple(start for start in starts if start.compile_cache == coming)) or starts
     moved = [upcoming.overhead_of(start) for start in starts]
     by_age = sorted(range(len(starts)), key=lambda number: starts[number].revision)
     voices = {starts[number].witness or number: number for number in by_age}.values()
@@ -228,9 +243,14 @@ def next_available(starts: tuple[ObservedStart, ...], upcoming: NextStart) -> In
     kind = kind_of(starts)
     colder, warmer = upcoming.spread.room(typical, kind)
     expected = upcoming.requested_bytes - typical
-    is_other_kind = bool(kind) and upcoming.spread.compile_cache not in ("", kind)
+    is_other_kind = bool(kind) and coming not in ("", kind)
     if is_other_kind:  # for sure, so the expected value moves with it
-        expected, colder, warmer = expected - colder + warmer, warmer, colder
+        likely = upcoming.spread.likely_swing_bytes
+        moved_by = max(colder, warmer) if likely is None else _within(likely, max(colder, warmer))
+        if colder:
+            expected, colder, warmer = expected - moved_by, colder - moved_by, moved_by
+        else:
+            expected, colder, warmer = expected + moved_by, moved_by, warmer - moved_by
     least = upcoming.requested_bytes - max(overhead + doubt for overhead, doubt in moved)
     most = upcoming.requested_bytes - min(overhead - doubt for overhead, doubt in moved)
     return Interval(

@@ -96,6 +96,13 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """True where an encoder is not loaded if no prompt may hold what it reads."""
     chunks_pictures: bool = False
     """True where Gemma 4's towers encode as many pictures at once as a tenth of the GPU's memory holds (0.22.0, absent in 0.19.0)."""
+    towers_run: bool = False
+    """True where towers were run as the release has them (`make kv-oracle`, 0.14.0 to 0.30.0; a CPU cannot run those of 0.11)."""
+    fuses_tower_gates: bool = False
+    """True where a gate that is no kernel's is compiled on its own in a tower (`CustomOp.maybe_compile`, 0.17.0; absent in 0.14.0)."""
+    masks_pictures: bool = False
+    """True where Pixtral's attention gets a mask of all patches (`generate_block_attention_mask`; 0.14.0 to 0.28.0, absent in 0.30.0;
+    0.11 has xFormers, which needs none)."""
     begins_last_media_item: bool = False
     """True where the profile run rounds its count of images and sounds up (V1 in 0.8.5 and 0.9.2; down in 0.10.0)."""
     pads_encoder_outputs: str = ""

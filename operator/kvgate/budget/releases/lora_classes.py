@@ -41,6 +41,10 @@ _EMBEDDINGS_SINCE: dict[str, Release] = {
 _EMBEDDINGS_UNTIL: dict[str, Release] = {"MistralForCausalLM": (0, 17)}
 """The first release in which it has none any more."""
 
+_HEAD_IS_EMBEDDING_UNTIL: dict[str, Release] = {"Qwen3ForCausalLM": (0, 28)}
+"""The first release in which a tied head is a module of its own. Before, it is the embedding's, which vLLM wraps once more under the
+head's name (0.17 to 0.26, `LoRAModelManager._create_lora_modules`; 79.0 MiB for a slot of Qwen3-4B in six starts of 0.27.1)."""
+
 _ONE_MODULE: dict[str, frozenset[str]] = {
     "BaiChuanForCausalLM": frozenset({"qkv_proj"}),
     "BaichuanForCausalLM": frozenset({"qkv_proj"}),
@@ -72,6 +76,11 @@ def has_embeddings(architecture: str, release: Release) -> bool:
     """True where adapters may change the embedding and the head."""
     since, until = _EMBEDDINGS_SINCE.get(architecture), _EMBEDDINGS_UNTIL.get(architecture)
     return since is not None and since <= release and (until is None or release < until)
+
+
+def wraps_embedding_twice(architecture: str, release: Release) -> bool:
+    """True where a tied embedding has slots for the head's name too."""
+    return release < _HEAD_IS_EMBEDDING_UNTIL.get(architecture, (0, 0))
 
 
 def is_one_module(architecture: str, name: str) -> bool:

@@ -29,6 +29,8 @@ _DENSE_V2_FIRST = frozenset({
 
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 6), {"latent_blocks": {9: 64}, "latent_state_block": 64}),
+    ((0, 6, 4), {"whole_card_non_torch": True}),  # Worker.determine_num_available_blocks; absent in 0.6.3 and 0.6.5
+    ((0, 6, 5), {"whole_card_non_torch": False}),
     ((0, 8), {
         "lora_ranks": _LORA_RANKS,
         "v1_engine": True,
@@ -101,6 +103,8 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "cache_scheme_methods": frozenset({"modelopt"}),
         "start_check_counts_all_stages": True,
         "keeps_chunks_whole": False,
+        "masks_pictures": True,
+        "towers_run": True,
     }),
     ((0, 15), {
         "cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}),
@@ -109,6 +113,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 16), {"latent_blocks": {9: 64, 10: 64}, "leaves_out_unused_encoders": True, "cuts_draft_as_target": True}),
     ((0, 17), {
+        "fuses_tower_gates": True,
         "compares_vocabularies": True,
         "lora_max_vocabulary": 258048,
         "start_check_counts_all_stages": False,
@@ -199,6 +204,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "reduces_alone_mib": {},
     }),
     ((0, 30), {
+        "masks_pictures": False,
         "compressed_cache_needs_fp8": False,
         "drafts_with_shared_prompts": True,
         "length_rule": "yarn_stated",
@@ -246,6 +252,14 @@ def parse_patch(version: str) -> tuple[int, int, int]:
     """Return (0, 11, 1) for `0.11.1`; a development build counts as the release that it leads to. Raises UnknownVersion."""
     match = _VERSION.fullmatch(version.strip())
     return (*parse_release(version), int(match["patch"] or 0) if match else 0)
+
+
+def is_unreleased(version: str) -> bool:
+    """True for a development build, a release candidate, and a build of somebody else, whose local part names neither CUDA nor ROCm."""
+    return _UNRELEASED.search(version) is not None
+
+
+_UNRELEASED = pattern(r"\.dev|rc\d|\+(?!(?:cu|rocm)\d*(?:\Z|\.))")
 
 
 def as_of(facts: T, changes: Iterable[tuple[tuple[int, ...], dict[str, object]]], release: tuple[int, ...]) -> T:

@@ -74,8 +74,10 @@ def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
             f"{key.architecture} on {key.accelerator}, vLLM {key.vllm_version}: {format_gib(start.available_kv_cache_bytes)} for the "
             f"KV cache, {format_gib(predicted.expected)} predicted ({format_gib(predicted.low)} to {format_gib(predicted.high)})"
         )
+        explains = ", ".join(f"{name} {value}" for name, value in start.circumstances)
+        why = f"explained by {explains}" if explains else ""
         known = "" if kept is not starts else "frozen" if is_frozen(start, records.frozen) else "known already"
-        show_error(f"{path}: {'; '.join(filter(None, (observed, remark, known)))}")
+        show_error(f"{path}: {'; '.join(filter(None, (observed, why, remark, known)))}")
         starts = kept
     for text in unused_texts(Calibration(starts=starts)):
         show_error(text)

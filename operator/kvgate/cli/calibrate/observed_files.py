@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import Budget, ObservedStart, plan
+from kvgate.budget import Budget, ObservedStart, is_unreleased, plan
 from kvgate.budget.gpu.non_torch import startup_slack
 from kvgate.budget.ground.units import format_gib, gib
 from kvgate.calibration.observed import (
@@ -71,20 +71,23 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
     if log.is_crash:
         cause = f": {log.refusal.sentence}" if log.refusal else ""
         raise UnusableFile(f"the start failed{cause}; a crash teaches no capacity, give the log of a start that worked")
+    if is_unreleased(log.vllm_version or ""):
+        raise UnusableFile(
+            f"vLLM {log.vllm_version} is a development build or a fork, and may account for memory as no release does: it teaches nothing"
+        )
     rank = log.tightest
     facts = {
         "model": log.model,
         "vllm_version": log.vllm_version,
         "gpu_memory_bytes": rank.total_bytes if rank else None,
     }
-    budget = _budget(
-        {
-            **log.arguments,
-            **log.circumstances,
-            **{key: value for key, value in facts.items() if value is not None},
-            **given,
-        }
-    )
+    known = {key: value for key, value in facts.items() if value is not None}
+    values = {**log.arguments, **log.circumstances, **known, **given}
+    budget = _budget(values)
+    stored = log.quantization or log.arguments.get("quantization")
+    if stored and rank and rank.weights_bytes and not _same_weights(rank.weights_bytes, budget):
+        # a checkpoint of its own, whose format the catalogue does not have: what was loaded is in the log
+        budget = _budget({**values, "weights_bytes": rank.weights_bytes})
     wrong = tuple(_contradictions(rank, budget)) if rank else ()
     shared = _neighbour(rank, budget) if rank else ""
     if shared and budget.accounting.whole_card_non_torch:
@@ -151,6 +154,9 @@ _SAME_WEIGHTS_PERCENT = 25
 """Repacked and padded weights differ by less from the computed ones: at most 10 % in the logged starts of known checkpoints."""
 
 
+_GIB_IN_GB, _SAME_UNIT = 2**30 / 10**9, 0.01
+
+
 def _contradictions(rank: RankMemory, budget: Budget) -> Iterator[str]:
     """Yield every contradiction in a rank's figures, with the figures and what to do."""
     request, ledger = budget.request, budget.tightest.ledger if budget.tightest else None
@@ -159,37 +165,47 @@ def _contradictions(rank: RankMemory, budget: Budget) -> Iterator[str]:
     known = catalogue.find_accelerator(request.accelerator.name)
     total, weights, available = rank.total_bytes, rank.weights_bytes, rank.available_kv_cache_bytes
     if known and total is not None and abs(total - known.memory_bytes) * 100 > known.memory_bytes * SAME_GPU_PERCENT:
+        in_gb = abs(total / known.memory_bytes - _GIB_IN_GB) < _SAME_UNIT
         yield (
-            f"it shows a GPU of {format_gib(total)}, and {known.name} has {format_gib(known.memory_bytes)}; give the GPU of the "
-            "log with --gpu"
+            f"it shows a GPU of {format_gib(total)}, and {known.name} has {format_gib(known.memory_bytes)}; "
+            + (
+                "these are GB of 10^9 bytes, so give the log as vLLM printed it"
+                if in_gb
+                else "give the GPU of the log with --gpu"
+            )
         )
-    else:
-        yield from _overdrawn(rank, ledger.requested_bytes)
+    else:  # vLLM takes the KV cache from what the other parts leave of the requested memory
+        parts = {
+            "weights": None if rank.consumed_bytes is not None else weights,
+            "weights and memory outside torch": rank.consumed_bytes,
+            "peak activation": rank.peak_activation_bytes,
+            "KV cache": available,
+        }
+        stated = {name: size for name, size in parts.items() if size is not None}
+        if available is not None and sum(stated.values()) > ledger.requested_bytes + _ROUNDING_BYTES:
+            sizes = " + ".join(f"{format_gib(size)} {name}" for name, size in stated.items())
+            yield (
+                f"its figures are more than the {format_gib(ledger.requested_bytes)} that vLLM requested: {sizes}; give the GPU "
+                "and the gpu_memory_utilization of the start, or leave this log out"
+            )
     if total is not None and available is not None and available > total:
         yield f"it shows {format_gib(available)} for the KV cache on a GPU of {format_gib(total)}; leave this log out"
-    computed = ledger.weights.expected
-    if weights is not None and abs(weights - computed) * 100 > max(weights, computed) * _SAME_WEIGHTS_PERCENT:
+    if weights is not None and not _same_weights(weights, budget):
         yield (
-            f"it shows {format_gib(weights)} of weights, and {format_gib(computed)} are computed; give the model and the "
+            f"it shows {format_gib(weights)} of weights, and {format_gib(_loaded_bytes(budget))} are computed; give the model and the "
             "quantization that the server had"
         )
 
 
-def _overdrawn(rank: RankMemory, requested_bytes: int) -> Iterator[str]:
-    """Yield a contradiction if the parts are more than the requested memory: vLLM takes the KV cache from what they leave."""
-    parts = {
-        "weights": None if rank.consumed_bytes is not None else rank.weights_bytes,
-        "weights and memory outside torch": rank.consumed_bytes,
-        "peak activation": rank.peak_activation_bytes,
-        "KV cache": rank.available_kv_cache_bytes,
-    }
-    known = {name: size for name, size in parts.items() if size is not None}
-    if "KV cache" in known and sum(known.values()) > requested_bytes + _ROUNDING_BYTES:
-        sizes = " + ".join(f"{format_gib(size)} {name}" for name, size in known.items())
-        yield (
-            f"its figures are more than the {format_gib(requested_bytes)} that vLLM requested: {sizes}; give the GPU "
-            "and the gpu_memory_utilization of the start, or leave this log out"
-        )
+def _loaded_bytes(budget: Budget) -> int:
+    """Return what vLLM logs as loaded: the weights, and the slots of adapters."""
+    ledger = budget.tightest.ledger if budget.tightest else None
+    return ledger.weights.expected + sum(line.amount.expected for line in ledger.lines[4:]) if ledger else 0
+
+
+def _same_weights(logged_bytes: int, budget: Budget) -> bool:
+    computed = _loaded_bytes(budget)
+    return abs(logged_bytes - computed) * 100 <= max(logged_bytes, computed) * _SAME_WEIGHTS_PERCENT
 
 
 def _neighbour(rank: RankMemory, budget: Budget) -> str:

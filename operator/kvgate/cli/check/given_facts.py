@@ -284,23 +284,21 @@ def _named_gpus(text: str | None, pools: Collection[str]) -> tuple[str | None, b
 
 def find_config(paths: Sequence[str], root: Path | None = None, other: OtherRevision | None = None) -> Path | None:
     """Return the `.kvgate.yaml` nearest to the paths, upward within the repository or the root. Raises BadInput for several."""
-    found = dict.fromkeys(filter(None, (_nearest_config(path, root, other) for path in paths)))
+    found = dict[Path, None]()
+    for path in paths:
+        start = Path() if path == STDIN else Path(path)
+        folder = (start if start.is_dir() else start.parent).absolute()
+        top = root.resolve() if root else repository_of(folder)
+        for up in (folder, *folder.parents):
+            config = other.path(up / CONFIG_NAME) if other else up / CONFIG_NAME
+            if config.is_file():
+                found[config] = None
+                break
+            if up.resolve() == top:
+                break
     if len(found) > 1:
         names = " and ".join(map(str, found))
         raise BadInput(
             f"the paths have different configurations, {names}; check each path alone, or choose one with --config"
         )
     return next(iter(found), None)
-
-
-def _nearest_config(path: str, root: Path | None, other: OtherRevision | None) -> Path | None:
-    start = Path() if path == STDIN else Path(path)
-    folder = (start if start.is_dir() else start.parent).absolute()
-    top = root.resolve() if root else repository_of(folder)
-    for up in (folder, *folder.parents):
-        found = other.path(up / CONFIG_NAME) if other else up / CONFIG_NAME
-        if found.is_file():
-            return found
-        if up.resolve() == top:
-            break
-    return None

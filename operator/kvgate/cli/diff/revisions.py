@@ -118,11 +118,18 @@ class Repository(Struct, frozen=True, kw_only=True):
 
     def _write_named(self, commit: str, folder: Path) -> None:
         """Write the files that the configurations of a commit name; one that cannot be read is reported when it is used."""
-        named = {
-            PurePosixPath(os.path.normpath(config.parent.relative_to(folder) / text))
-            for config in list(folder.rglob(CONFIG_NAME))[:MAX_CONFIGS]
-            for text in _files_named(config)
-        }
+        named = set[PurePosixPath]()
+        for config in list(folder.rglob(CONFIG_NAME))[:MAX_CONFIGS]:
+            try:
+                data = read_file(config, max_bytes=MAX_BYTES_OF_CONFIG, inside=config.parent)
+                document = next(iter(parsed(str(config), BytesIO(data))), None)
+            except OSError:
+                continue
+            root = Written(value=document.load() if isinstance(document, Document) else None)
+            own = (root.get("calibration"), root.get("models", "lock"), root.get("modelConfig"))
+            of_mappings = (mapping.get("modelConfig") for mapping in root.get("mappings").items())
+            below = config.parent.relative_to(folder)
+            named |= {PurePosixPath(os.path.normpath(below / each.text)) for each in (*own, *of_mappings) if each.text}
         if named:
             self._write(commit, lambda path: path in named or _is_beside(path, named), folder)
 
@@ -187,21 +194,6 @@ class Repository(Struct, frozen=True, kw_only=True):
 def _is_beside(path: PurePosixPath, files: Collection[PurePosixPath]) -> bool:
     """Return True for a file that states the quantisation beside a config.json that is named."""
     return path.name in QUANTIZATION_FILES and any(path.parent == each.parent for each in files)
-
-
-def _files_named(config: Path) -> Iterator[str]:
-    """Yield the files that a configuration names: observed starts, a lock file, config.json of models."""
-    try:
-        documents = list(
-            parsed(str(config), BytesIO(read_file(config, max_bytes=MAX_BYTES_OF_CONFIG, inside=config.parent)))
-        )
-    except OSError:
-        return
-    root = Written(value=documents[0].load() if documents and isinstance(documents[0], Document) else None)
-    named = (root.get("calibration"), root.get("models", "lock"), root.get("modelConfig"))
-    for each in (*named, *(mapping.get("modelConfig") for mapping in root.get("mappings").items())):
-        if each.text:
-            yield each.text
 
 
 def repository_of_folder(folder: Path) -> Repository:

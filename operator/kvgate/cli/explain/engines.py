@@ -1,6 +1,6 @@
 """`kvgate explain FILE[#NAME]`: the ledgers of the engines in a manifest, judged as `kvgate check` judges them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -31,8 +31,11 @@ def explain_engines(
     if not meant and report.unreadable:
         broken = (placed.finding for placed in report.unreadable)
         raise UnusableValue("; ".join(f"{path} {finding.message}; {finding.remediation}" for finding in broken))
+    if not engines:
+        raise UnusableValue(f"{path} has no vLLM engine")
     if not meant:
-        raise UnusableValue(_nothing(path, name, engines))
+        names = dict.fromkeys(f"{item.namespace}/{item.name}" if item.namespace else item.name for item in engines)
+        raise UnusableValue(f"{path} has no engine with the name {name!r}; it has {some_of(names, most=_MAX_NAMES)}")
     if output == "text":
         width = width_of_terminal()
         blocks = (text_of(folded(_lines(item, why=why, lengths=lengths), width)) for item in meant)
@@ -46,14 +49,6 @@ def explain_engines(
         return answer, Exit.FINDINGS
     is_open = not any(item.is_decided for item in meant) and any(item.is_judged for item in meant)
     return answer, Exit.UNDECIDED if is_open else Exit.FITS
-
-
-def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:
-    """Say which engines are there instead."""
-    if not engines:
-        return f"{path} has no vLLM engine"
-    names = dict.fromkeys(f"{item.namespace}/{item.name}" if item.namespace else item.name for item in engines)
-    return f"{path} has no engine with the name {name!r}; it has {some_of(names, most=_MAX_NAMES)}"
 
 
 def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> Iterator[Line]:

@@ -183,7 +183,13 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
     if budget is not None:
         yield from _on_each(assessment, budget)
         yield from ledger_lines(budget)
-        yield from _notes(budget)
+        if least := least_cache_text(budget):
+            yield f"  {least}"
+        workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+        if workload and (workload.lengths or workload.average_concurrency is not None):
+            from kvgate.planning.request_lengths import notes
+
+            yield from (f"  {note}" for *_, note in notes(workload))
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
@@ -193,16 +199,6 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
             yield f"    {share_text(budget)}"
     if maximize and budget is not None:
         yield f"  {most_text(_most(budget, maximize, keep), maximize)}"
-
-
-def _notes(budget: Budget) -> Iterator[str]:
-    if least := least_cache_text(budget):
-        yield f"  {least}"
-    workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
-    if workload and (workload.lengths or workload.average_concurrency is not None):
-        from kvgate.planning.request_lengths import notes
-
-        yield from (f"  {note}" for *_, note in notes(workload))
 
 
 def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:
@@ -330,18 +326,13 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
         yield _row(
             label_of("capacity_tokens"), f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache"
         )
-        if budget.auto_lengths is not None:
-            yield _row(label_of("auto_max_model_len"), *_auto_length(budget, budget.auto_lengths))
+        if (length := budget.auto_lengths) is not None:
+            workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+            promised = max(budget.request.least_model_len or 0, workload.request_tokens if workload else 0)
+            beside = f"tokens, of the model's {budget.auto_from}" + (f"; {promised} are promised" if promised else "")
+            yield _row(label_of("auto_max_model_len"), f"{length.expected}", f"{length.low} to {length.high}", beside)
     if textbook is not None and textbook.reasons:
         comparison = textbook.comparison(kv_cache.request_bytes)
         yield ""
         yield f"  {comparison[0].upper()}{comparison[1:]}:"
         yield from (f"    {reason}" for reason in textbook.reasons)
-
-
-def _auto_length(budget: Budget, length: Interval) -> tuple[str, str, str]:
-    """Return the length that `--max-model-len auto` starts with: expected, both ends, and beside what it stands."""
-    workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
-    promised = max(budget.request.least_model_len or 0, workload.request_tokens if workload else 0)
-    beside = f"; {promised} are promised" if promised else ""
-    return f"{length.expected}", f"{length.low} to {length.high}", f"tokens, of the model's {budget.auto_from}{beside}"

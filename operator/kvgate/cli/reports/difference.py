@@ -39,7 +39,14 @@ def effects_between(old: Budget | None, new: Budget | None) -> tuple[EffectRecor
     """Return the settings that differ, each applied alone to the old request; nothing where one side is not known."""
     if old is None or new is None:
         return ()
-    changed = _with_same_shape(old.request, new.request)
+    changed, old_shape, new_shape = new.request, old.request.shape, new.request.shape
+    # a shape of the same content is the same: an entry may only have moved within its file
+    before, after = (shape.origin.digest if shape.origin else "" for shape in (old_shape, new_shape))
+    is_read_alike = (old_shape.name, old_shape.dtype, old_shape.requested_format) == (
+        new_shape.name, new_shape.dtype, new_shape.requested_format
+    )  # fmt: skip
+    if before and before == after and is_read_alike:
+        changed = replace(changed, shape=old_shape)
     if old.request == changed:
         return ()
     base = old.figures.num_tokens
@@ -60,16 +67,6 @@ def effects_between(old: Budget | None, new: Budget | None) -> tuple[EffectRecor
 
 _Change = tuple[str, Any, Any, BudgetRequest]
 """Name, value before, value after, and the old request with this change."""
-
-
-def _with_same_shape(old: BudgetRequest, new: BudgetRequest) -> BudgetRequest:
-    """Return the new request with the old shape where both are of the same content: an entry may only have moved within its file."""
-    before, after = old.shape.origin, new.shape.origin
-    is_same = before is not None and after is not None and before.digest != "" and before.digest == after.digest
-    is_read_alike = (old.shape.name, old.shape.dtype, old.shape.requested_format) == (
-        new.shape.name, new.shape.dtype, new.shape.requested_format
-    )  # fmt: skip
-    return replace(new, shape=old.shape) if is_same and is_read_alike else new
 
 
 def _single_changes(old: BudgetRequest, new: BudgetRequest) -> Iterator[_Change]:

@@ -29,7 +29,6 @@ from kvgate.cli.reports.wording import (
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.judgement.assessment import Decision
 from kvgate.judgement.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
-from kvgate.manifests import Subject
 from kvgate.text.inert import inert
 
 if TYPE_CHECKING:
@@ -66,8 +65,20 @@ def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
         )
         yield f"  ignored: {', '.join(reasons)}"
     yield from fact_lines(item)
-    if item.subject:
-        yield from _decision_lines(item, item.subject)
+    if item.subject is None:
+        return
+    # what goes with a decision about an InferenceDeployment: why, and what would fit
+    assessment = item.assessment
+    if assessment is None:
+        if item.subject.document.is_template:
+            yield "      the document contains {{ }}; if it is a Helm template, render it: helm template CHART | kvgate check -"
+        return
+    if searched := fruitless(assessment):
+        yield f"  {searched}"
+    if item.decision is Decision.ADMIT_ADJUSTED:
+        yield f"  adjusted: {changes_text(assessment)}: {verdict_text(Verdict.FITS, assessment.effective)}"
+    elif assessment.alternatives:
+        yield f"  would fit: {alternatives_text(assessment.alternatives)}"
 
 
 def head_line(item: Item, where: str = "") -> Line:
@@ -82,21 +93,6 @@ def fact_lines(item: Item) -> Iterator[str]:
         yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
     if rests := "; ".join(each.text for each in item.sources if each.file):
         yield f"  rests on: {rests}"
-
-
-def _decision_lines(item: Item, subject: Subject) -> Iterator[str]:
-    """Yield what goes with a decision about an InferenceDeployment: why, and what would fit."""
-    assessment = item.assessment
-    if assessment is None:
-        if subject.document.is_template:
-            yield "      the document contains {{ }}; if it is a Helm template, render it: helm template CHART | kvgate check -"
-        return
-    if searched := fruitless(assessment):
-        yield f"  {searched}"
-    if item.decision is Decision.ADMIT_ADJUSTED:
-        yield f"  adjusted: {changes_text(assessment)}: {verdict_text(Verdict.FITS, assessment.effective)}"
-    elif assessment.alternatives:
-        yield f"  would fit: {alternatives_text(assessment.alternatives)}"
 
 
 def finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:

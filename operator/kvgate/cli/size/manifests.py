@@ -25,7 +25,7 @@ from kvgate.rendering.workload import IMAGES, PRODUCT_LABELS
 from kvgate.statement.deployment import memory_request_bytes
 from kvgate.text.inert import inert_line
 from kvgate.vllm.options import options
-from kvgate.vllm.settings import SPEC_SETTINGS, WHAT_IFS, Setting
+from kvgate.vllm.settings import SPEC_SETTINGS, WHAT_IFS
 from kvgate.vllm.values import UnusableValue
 
 Document = dict[str, Any]
@@ -77,7 +77,11 @@ def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
     chosen = candidate.options
     known, others = options(), {name: text for name, text in given.items() if name in _SETTINGS}
     names = [name for name in others if name not in {*chosen, "model", "vllm_version", "capacity"}]
-    written = {name: _value(_SETTINGS[name], given[name]) for name in names if _SETTINGS[name].flag in known}
+    written = dict[str, Any]()
+    # whole numbers and switches as such (16k → 16384), other values as the user wrote them
+    for name in (each for each in names if _SETTINGS[each].flag in known):
+        read = _SETTINGS[name].read(given[name])
+        written[name] = read if isinstance(read, bool | int) else str(given[name])
     return Row(
         candidate=candidate,
         model=model,
@@ -88,12 +92,6 @@ def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
             if name not in written and (name, given[name]) != ("installed_by", "image")  # the image says it
         ),
     )
-
-
-def _value(setting: Setting, given: Any) -> Any:
-    """Return whole numbers and switches as such (16k → 16384), and every other value as the user wrote it."""
-    read = setting.read(given)
-    return read if isinstance(read, bool | int) else str(given)
 
 
 def _flag(name: str, value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.api import field_path
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict, parse_patch, plan
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Budget, Verdict, parse_patch, plan
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
 from kvgate.cli.why.changed_texts import REMOVED, Changes, command_of, with_changes, with_value
@@ -130,6 +130,10 @@ _FIGURES = {
     "EncoderCache": ("max_num_batched_tokens", "item_tokens"),
 }
 """Row of the table → the setting, and the figure of the message that becomes its value."""
+_OUT_OF_MEMORY = (
+    "OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing",
+    "OutOfMemoryKVCache", "CublasAlloc",
+)  # fmt: skip
 _RANKS_OF_LORA = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values of max_lora_rank that vLLM takes (0.33.0, `LoRAConfig`)."""
 
@@ -142,13 +146,14 @@ def _named_by(failure: StartFailure, case: Case) -> Iterator[Changes]:
         setting, name = _FIGURES[failure.id]
         if figure := getattr(failure, name, failure.found.get(name)):
             yield {setting: figure}
-    elif failure.id in _BY_ROW:
-        yield from _BY_ROW[failure.id](failure, case)
+    elif failure.id in _OUT_OF_MEMORY:
+        yield from _less_memory(failure, case.budget)
+    else:
+        yield from _computed(failure)
 
 
-def _less_memory(failure: StartFailure, case: Case) -> Iterator[Changes]:
+def _less_memory(failure: StartFailure, budget: Budget | None) -> Iterator[Changes]:
     """Yield less for the KV cache, so that more is left beside it."""
-    budget = case.budget
     now = budget.resolved.max_num_seqs if budget else 256
     if failure.id in ("OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling") and now > 64:
         yield {"max_num_seqs": 256 if now > 256 else now // 2}
@@ -160,58 +165,25 @@ def _less_memory(failure: StartFailure, case: Case) -> Iterator[Changes]:
         yield {"gpu_memory_utilization": f"{max(0.1, share - 0.05):.2f}"}
 
 
-def _free_share(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if failure.available_bytes and failure.total_bytes:
-        share = int(failure.available_bytes * 100 / failure.total_bytes) / 100 - 0.01
-        if share >= 0.1:
+def _computed(failure: StartFailure) -> Iterator[Changes]:
+    """Yield the changes that follow from the figures of one row."""
+    total, free = failure.total_bytes, failure.available_bytes
+    match failure.id, failure.found:
+        case "GpuMemoryTaken", _ if total and free and (share := int(free * 100 / total) / 100 - 0.01) >= 0.1:
             yield {"gpu_memory_utilization": f"{share:.2f}"}
-
-
-def _heads(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    heads, now = failure.found.get("heads"), failure.found.get("tensor_parallel_size")
-    for size in (8, 4, 2, 1):
-        if isinstance(heads, int) and isinstance(now, int) and size < now and heads % size == 0:
-            yield {"tensor_parallel_size": size}
-
-
-def _fewer_ranks(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    gpus = failure.found.get("gpus")
-    if isinstance(gpus, int):
-        yield {"tensor_parallel_size": max(1, gpus)}
-
-
-def _without_option(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    words = str(failure.found.get("arguments_text", "")).split()
-    names = [word.partition("=")[0] for word in words if word.startswith("--")]
-    if names:
-        yield {name.lstrip("-").replace("-", "_"): REMOVED for name in names}
-
-
-def _adapter_rank(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    rank = failure.found.get("lora_rank")
-    if isinstance(rank, int):
-        yield {"max_lora_rank": next((size for size in _RANKS_OF_LORA if size >= rank), rank)}
-
-
-_BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
-    "GpuMemoryTaken": _free_share,
-    **dict.fromkeys(
-        (
-            "OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing",
-            "OutOfMemoryKVCache", "CublasAlloc",
-        ),
-        _less_memory,
-    ),
-    "MaxModelLenAboveModel": lambda failure, _: iter(
-        [{"max_model_len": failure.found.get("derived_max_model_len", AUTO_MAX_MODEL_LEN)}]
-    ),
-    "HeadsNotDivisible": _heads,
-    "SizesNotDivisible": _heads,
-    "TooFewGpus": _fewer_ranks,
-    "UnknownArgument": _without_option,
-    "LoraRank": _adapter_rank,
-}  # fmt: skip
-"""Row of the table → the changes that are computed from its figures."""
+        case "MaxModelLenAboveModel", found:
+            yield {"max_model_len": found.get("derived_max_model_len", AUTO_MAX_MODEL_LEN)}
+        case (("HeadsNotDivisible" | "SizesNotDivisible"), {"heads": int(heads), "tensor_parallel_size": int(now)}):
+            for size in (each for each in (8, 4, 2, 1) if each < now and heads % each == 0):
+                yield {"tensor_parallel_size": size}
+        case "TooFewGpus", {"gpus": int(gpus)}:
+            yield {"tensor_parallel_size": max(1, gpus)}
+        case "LoraRank", {"lora_rank": int(rank)}:
+            yield {"max_lora_rank": next((size for size in _RANKS_OF_LORA if size >= rank), rank)}
+        case "UnknownArgument", {"arguments_text": str(words)}:
+            names = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
+            if names:
+                yield {name.lstrip("-").replace("-", "_"): REMOVED for name in names}
 
 
 # ── judging a change ──

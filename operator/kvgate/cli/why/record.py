@@ -58,44 +58,38 @@ class WhyReport(Struct, frozen=True, kw_only=True):
 
 
 def report_record(answers: Sequence[Answer], notes: Sequence[str]) -> WhyReport:
-    return WhyReport(
-        schemaVersion=SCHEMA_VERSION,
-        kvgate=__version__,
-        answers=[_record(each) for each in answers],
-        notes=[redacted(each) for each in notes],
-    )
-
-
-def _record(answer: Answer) -> WhyRecord:
-    case, budget = answer.case, answer.case.budget
-    values = case.values
-    if values is None and case.item and case.item.engine:
-        engine = case.item.engine
-        values = {
-            **engine.settings,
-            "model": engine.model,
-            "gpu": engine.accelerator,
-            "vllm_version": engine.vllm_version,
-        }
-    return WhyRecord(
-        title=answer.title,
-        outcome=answer.outcome,
-        happened=answer.happened,
-        why=[redacted(each) for each in answer.why],
-        fixes=[
+    records = list[WhyRecord]()
+    for answer in answers:
+        case, budget, values = answer.case, answer.case.budget, answer.case.values
+        if values is None and case.item and case.item.engine:
+            engine = case.item.engine
+            named = {"model": engine.model, "gpu": engine.accelerator, "vllm_version": engine.vllm_version}
+            values = {**engine.settings, **named}
+        fixes = [
             FixRecord(
-                changes=dict(fix.changes), words=fix.words, command=redacted(fix.command) or None,
+                changes=dict(fix.changes),
+                words=fix.words,
+                command=redacted(fix.command) or None,
                 patch=redacted(fix.patch).splitlines() or None,
                 is_checked=fix.is_checked,
             )
             for fix in answer.fixes
-        ],
-        not_known=[redacted(each) for each in answer.not_known],
-        statement={key: _plain(key, value) for key, value in (values or {}).items() if value is not None},
-        verdict=case.verdict,
-        ledger=assessment_json.ledger_record(figures_of(budget), LedgerRecord) if budget else None,
-        other_messages=list(case.start.others) if case.start else [],
-    )  # fmt: skip
+        ]
+        record = WhyRecord(
+            title=answer.title,
+            outcome=answer.outcome,
+            happened=answer.happened,
+            why=[redacted(each) for each in answer.why],
+            fixes=fixes,
+            not_known=[redacted(each) for each in answer.not_known],
+            statement={key: _plain(key, value) for key, value in (values or {}).items() if value is not None},
+            verdict=case.verdict,
+            ledger=assessment_json.ledger_record(figures_of(budget), LedgerRecord) if budget else None,
+            other_messages=list(case.start.others) if case.start else [],
+        )
+        records.append(record)
+    shown = [redacted(each) for each in notes]
+    return WhyReport(schemaVersion=SCHEMA_VERSION, kvgate=__version__, answers=records, notes=shown)
 
 
 def _plain(key: str, value: Any) -> Any:

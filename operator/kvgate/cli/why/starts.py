@@ -1,7 +1,7 @@
 """Logs → the starts in them: what each printed, the cause of its end, and its line."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -51,28 +51,24 @@ class Start(Struct, frozen=True, kw_only=True):
 def starts_in(logs: Iterable[Log]) -> list[Start]:
     """Return one start for each model of each source: a later one, unless only the earlier one failed."""
     found: dict[tuple[str, str, str], Start] = {}
-    for start in (start for log in logs for start in _starts_of(log)):
-        key = (start.file, start.source, start.log.model or "")
-        earlier = found.get(key)
-        found[key] = start if earlier is None or start.failure or not earlier.failure else earlier
+    for log in logs:
+        text = log.stream.text
+        first, *others = dict.fromkeys(_PIDS.findall(text[:_HEAD_CHARACTERS])) or [""]
+        is_mixed = any(text.find(f"pid={pid})") < text.rfind(f"(APIServer pid={first})") for pid in others)
+        pieces, position = split_starts(text), 0
+        last: dict[str, Start] = {}  # of each model in this log
+        for piece in pieces:
+            start = _start(log, piece, position, is_mixed=is_mixed, starts=len(pieces))
+            position += len(piece)
+            if start:
+                last[start.log.model or ""] = start
+        if len(last) > 1:
+            last.pop("", None)
+        for model, start in last.items():
+            key = (start.file, start.source, model)
+            earlier = found.get(key)
+            found[key] = start if earlier is None or start.failure or not earlier.failure else earlier
     return list(found.values())
-
-
-def _starts_of(log: Log) -> Iterator[Start]:
-    """Yield the last start of each model in a log."""
-    text = log.stream.text
-    first, *others = dict.fromkeys(_PIDS.findall(text[:_HEAD_CHARACTERS])) or [""]
-    is_mixed = any(text.find(f"pid={pid})") < text.rfind(f"(APIServer pid={first})") for pid in others)
-    pieces, position = split_starts(text), 0
-    last: dict[str, Start] = {}
-    for piece in pieces:
-        start = _start(log, piece, position, is_mixed=is_mixed, starts=len(pieces))
-        position += len(piece)
-        if start:
-            last[start.log.model or ""] = start
-    if len(last) > 1:
-        last.pop("", None)
-    yield from last.values()
 
 
 def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) -> Start | None:
@@ -82,7 +78,11 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
         ready = max(piece.rfind("Application startup complete"), piece.rfind("Available routes are:"))
         found = [each for each in found if each.match.start() > ready]
     root = root_of(found)
-    error = None if root or (read.is_ready and not found) else _last_error(piece, is_crash=read.is_crash)
+    error = None  # the place of the exception that ended the log; none where something else was printed after it
+    if root is None and (found or not read.is_ready):
+        begin = max(0, len(piece) - (200_000 if read.is_crash else 4_000))
+        for each in _ERROR.finditer(piece, begin):
+            error = error if "404 Client Error" in each[0] else each.start("kind")
     at, head = root.match.start() if root else error, piece[:_HEAD_CHARACTERS]
     is_vllm = bool(read.vllm_version or read.arguments or read.ranks or read.max_concurrency is not None)
     others = (name for name, words in _OTHER_LOGS.items() if any(word in head for word in words))
@@ -102,10 +102,3 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
         engine=engine,
         is_mixed=is_mixed,
     )
-
-
-def _last_error(text: str, *, is_crash: bool) -> int | None:
-    """Return the place of the exception that ended a log; None where something else was printed after it."""
-    begin = max(0, len(text) - (200_000 if is_crash else 4_000))
-    found = [match.start("kind") for match in _ERROR.finditer(text, begin) if "404 Client Error" not in match[0]]
-    return found[-1] if found else None

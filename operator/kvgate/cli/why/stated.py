@@ -1,7 +1,7 @@
 """Figures that a log or a message states itself → sentences, which need neither the model nor the GPU."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from kvgate import catalogue
 from kvgate.budget.ground.units import format_gib
@@ -60,24 +60,20 @@ def stated(failure: StartFailure) -> Iterator[str]:
         yield f"vLLM states that {format_gib(needed)} is needed and {format_gib(available)} is there{over}"
     if failure.id == "GpuMemoryTaken" and available and total:
         yield f"{format_gib(available)} of {format_gib(total)} is free: at most {available * 100 // total / 100:.2f} of the GPU"
-    if failure.id in _BY_ROW:
-        yield from _BY_ROW[failure.id](failure)
+    length = failure.max_model_len
+    match failure.id, failure.found:
+        case "QuantizationNotOnGpu", {"needed_capability": int(least), "capability": int(own)}:
+            yield f"the format needs compute capability {least / 10}, and the GPU has {own / 10}"
+        case "RequestTooLong", {"input_tokens": int(given)} if length and given < length:
+            yield f"prompt and output share {length} tokens: beside {given} tokens of input max_tokens may be {length - given} at most"
+        case "UnknownArgument", {"arguments_text": str(words)}:
+            yield from _releases_of_options(words)
+        case "ArchitectureNotSupported", _:
+            yield from _releases_of_classes(failure.sentence)
 
 
-def _capability(failure: StartFailure) -> Iterator[str]:
-    needed, own = failure.found.get("needed_capability"), failure.found.get("capability")
-    if isinstance(needed, int) and isinstance(own, int):
-        yield f"the format needs compute capability {needed / 10}, and the GPU has {own / 10}"
-
-
-def _room_of_request(failure: StartFailure) -> Iterator[str]:
-    length, given = failure.max_model_len, failure.found.get("input_tokens")
-    if length and isinstance(given, int) and given < length:
-        yield f"prompt and output share {length} tokens: beside {given} tokens of input max_tokens may be {length - given} at most"
-
-
-def _options(failure: StartFailure) -> Iterator[str]:
-    for word in str(failure.found.get("arguments_text", "")).split():
+def _releases_of_options(words: str) -> Iterator[str]:
+    for word in words.split():
         known = options().get(word.partition("=")[0].replace("_", "-")) if word.startswith("--") else None
         if known is None:
             continue
@@ -88,19 +84,11 @@ def _options(failure: StartFailure) -> Iterator[str]:
             yield f"{known.flag} came with vLLM {'.'.join(map(str, known.since))}"
 
 
-def _first_release(failure: StartFailure) -> Iterator[str]:
-    named = failure.sentence.partition("Supported architectures")[0]
+def _releases_of_classes(sentence: str) -> Iterator[str]:
+    named = sentence.partition("Supported architectures")[0]
     for name in dict.fromkeys(_CLASS.findall(named)):
         known = catalogue.find_model_class(name)
         if known and known.removed_in:
             yield f"{name} was last in vLLM {known.until}"
         elif known:
             yield f"vLLM {known.since} has {name}: use that or a newer release"
-
-
-_BY_ROW: Mapping[str, Callable[[StartFailure], Iterator[str]]] = {
-    "QuantizationNotOnGpu": _capability,
-    "RequestTooLong": _room_of_request,
-    "UnknownArgument": _options,
-    "ArchitectureNotSupported": _first_release,
-}

@@ -5,7 +5,7 @@
 from msgspec.structs import replace
 
 from kvgate.budget.model.matrix import Matrix, whole
-from kvgate.budget.model.shape import Encoder, MediaItem
+from kvgate.budget.model.shape import Encoder, MediaItem, TowerBlock
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import (
     TowerLayer,
@@ -98,7 +98,7 @@ def _clip_tower(vision: Fields, num_layers: int, projector: tuple[Matrix, ...], 
         layer_norm("pre_layrnorm", width),
         *projector,
     )
-    return tower(layer, num_layers, around, item)
+    return tower(layer, num_layers, around, item, block=TowerBlock(feed_forward="quick_gelu"))
 
 
 def _patches(vision: Fields) -> int:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.ground.units import round_up
 from kvgate.budget.model.matrix import Matrix, Units, whole
-from kvgate.budget.model.shape import Encoder, MediaItem
+from kvgate.budget.model.shape import Encoder, MediaItem, TowerBlock
 from kvgate.hf_config.blocks import column_parallel, replicated, row_parallel, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower
 from kvgate.hf_config.fields import Fields
@@ -29,7 +29,8 @@ _AUDIO_DEFAULTS = {
 }  # fmt: skip
 """Defaults of `Gemma4VisionConfig` and `Gemma4AudioConfig` in transformers 5."""
 
-_VIDEO_TOKENS = 32 * (70 + 2 + 6)
+_FRAME_TOKENS = 32 * 70
+_VIDEO_TOKENS = _FRAME_TOKENS + 32 * (2 + 6)
 """32 frames of 70 tokens, with their borders and timestamps (vLLM 0.32, gemma4_mm.py)."""
 _AUDIO_TOKENS = 750
 """30 seconds, 25 tokens each (`audio_seq_length` of the processor)."""
@@ -57,7 +58,16 @@ def gemma3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         replicated("mm_input_projection", width, columns=hidden_size),
     )
     item = MediaItem(modality="image", tokens=tokens)
-    return (tower(layer, vision.count("num_hidden_layers"), around, item, patches_per_token=max(1, patches // tokens)),)
+    return (
+        tower(
+            layer,
+            vision.count("num_hidden_layers"),
+            around,
+            item,
+            patches_per_token=max(1, patches // tokens),
+            block=TowerBlock(),
+        ),
+    )
 
 
 def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -87,6 +97,7 @@ def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         items=_pictures_and_videos(vision.count("default_output_length")),
         patches_per_token=vision.count("pooling_kernel_size") ** 2,
         chunk_patch_bytes=4 * 8 * vision.count("position_embedding_size"),
+        block=TowerBlock(feed_forward="two_gates", copies_inputs=True),
         max_picture_patches=vision.count("default_output_length") * vision.count("pooling_kernel_size") ** 2,
     )
     hearing = _audio(config.section("audio_config").over(_AUDIO_DEFAULTS), hidden_size)
@@ -98,7 +109,8 @@ def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def _pictures_and_videos(image_tokens: int) -> tuple[MediaItem, ...]:
-    return MediaItem(modality="image", tokens=image_tokens), MediaItem(modality="video", tokens=_VIDEO_TOKENS)
+    video = MediaItem(modality="video", tokens=_VIDEO_TOKENS, encoded_tokens=_FRAME_TOKENS)
+    return MediaItem(modality="image", tokens=image_tokens), video
 
 
 def _audio(audio: Fields, hidden_size: int) -> Encoder:

@@ -3,7 +3,15 @@
 from kvgate.budget.model.matrix import Units, whole
 from kvgate.budget.model.shape import DenseMlp, Encoder, FullAttention, MediaItem
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, vector
-from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower, two_linears
+from kvgate.hf_config.encoders.parts import (
+    COMPLEX_ROTATION,
+    TowerLayer,
+    counted,
+    layer_norm,
+    patch_embedding,
+    tower,
+    two_linears,
+)
 from kvgate.hf_config.fields import Fields
 
 _MLLAMA_DEFAULTS = {
@@ -97,7 +105,16 @@ def llama4_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         column_parallel("multi_modal_projector", Units(count=hidden_size), columns=vision.count("vision_output_dim")),
     )
     item = MediaItem(modality="image", tokens=_LLAMA4_MAX_TILES * (patches // _LLAMA4_PATCHES_PER_TOKEN))
-    return (tower(layer, vision.count("num_hidden_layers"), around, item, patches_per_token=_LLAMA4_PATCHES_PER_TOKEN),)
+    return (
+        tower(
+            layer,
+            vision.count("num_hidden_layers"),
+            around,
+            item,
+            patches_per_token=_LLAMA4_PATCHES_PER_TOKEN,
+            block=COMPLEX_ROTATION,
+        ),
+    )
 
 
 def muse_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from kvgate.budget.model.matrix import Matrix, WeightFormat, whole
-from kvgate.budget.model.shape import Encoder, MediaItem
+from kvgate.budget.model.shape import Encoder, MediaItem, TowerBlock
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import (
     TowerLayer,
@@ -65,6 +65,7 @@ def pixtral_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
             intermediate_size=layer.intermediate_size,
             items=(MediaItem(modality="image", tokens=side * side),),
             patches_per_token=merge * merge,
+            block=TowerBlock(feed_forward="gated", hidden=6, has_mask=True),
         ),
     )
 
@@ -142,4 +143,4 @@ def _whisper_encoder(audio: Fields, width: int, item: MediaItem) -> Encoder:
         replicated("embed_positions", audio.count("max_source_positions"), columns=width),
         layer_norm("layer_norm", width),
     )
-    return tower(layer, audio.count("encoder_layers", "num_hidden_layers"), around, item)
+    return tower(layer, audio.count("encoder_layers", "num_hidden_layers"), around, item, block=TowerBlock())

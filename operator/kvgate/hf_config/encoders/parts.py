@@ -5,9 +5,12 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from kvgate.budget.model.matrix import Matrix, Units
-from kvgate.budget.model.shape import DenseMlp, Encoder, FullAttention, MediaItem
+from kvgate.budget.model.shape import DenseMlp, Encoder, FullAttention, MediaItem, TowerBlock
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
 from kvgate.hf_config.fields import Fields
+
+COMPLEX_ROTATION = TowerBlock(attention_cut=13, attention_whole=3)
+"""Queries and keys become complex numbers in 32 bits to be rotated (Llama 4, MoonViT)."""
 
 
 class TowerLayer(Struct, frozen=True, kw_only=True):
@@ -40,7 +43,12 @@ class TowerLayer(Struct, frozen=True, kw_only=True):
 
 
 def tower(
-    layer: TowerLayer, num_layers: int, around: Iterable[Matrix], *items: MediaItem, patches_per_token: int = 1
+    layer: TowerLayer,
+    num_layers: int,
+    around: Iterable[Matrix],
+    *items: MediaItem,
+    patches_per_token: int = 1,
+    block: TowerBlock | None = None,
 ) -> Encoder:
     """Return a tower of equal layers; `around` are the weights before and behind them, projector included."""
     return Encoder(
@@ -49,6 +57,7 @@ def tower(
         intermediate_size=layer.intermediate_size,
         items=items,
         patches_per_token=patches_per_token,
+        block=block,
     )
 
 

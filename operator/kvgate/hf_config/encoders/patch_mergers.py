@@ -7,9 +7,17 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from kvgate.budget.model.matrix import Matrix, Units
-from kvgate.budget.model.shape import DenseMlp, Encoder, MediaItem
+from kvgate.budget.model.shape import DenseMlp, Encoder, MediaItem, TowerBlock
 from kvgate.hf_config.blocks import column_parallel, dense_mlp, replicated, vector
-from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower, two_linears
+from kvgate.hf_config.encoders.parts import (
+    COMPLEX_ROTATION,
+    TowerLayer,
+    counted,
+    layer_norm,
+    patch_embedding,
+    tower,
+    two_linears,
+)
 from kvgate.hf_config.fields import Fields
 
 _SHARED_DEFAULTS = {"num_heads": 16, "in_channels": 3, "temporal_patch_size": 2, "spatial_merge_size": 2}
@@ -51,7 +59,9 @@ def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         hidden_size=width, intermediate_size=width * vision.count("mlp_ratio"), num_heads=vision.count("num_heads")
     )
     merger = _merger(vision, width, hidden_size, norm=layer_norm("merger.ln_q", width))
-    return (_encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS)),)
+    block = TowerBlock(feed_forward="quick_gelu", hidden=3, attention_cut=8, attention_whole=3, gathered=3)
+    built = _encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS))
+    return (replace(built, block=block),)
 
 
 def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -66,7 +76,9 @@ def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         norm_vectors=2,
     )
     merger = _merger(vision, layer.hidden_size, hidden_size, norm=vector("merger.ln_q", layer.hidden_size))
-    return (_encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS)),)
+    block = TowerBlock(feed_forward="gated", attention_cut=8, attention_whole=3)
+    built = _encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS))
+    return (replace(built, block=block),)
 
 
 def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -107,7 +119,8 @@ def _qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...])
         *_merger(vision, width, hidden_size, norm=layer_norm("merger.norm", width)),
     )
     encoder = _encoder(vision, layer, around, items)
-    return replace(encoder, matrices=(*encoder.matrices, *deep), embedding_parts=1 + depth)
+    block = TowerBlock(attention_cut=8, attention_whole=4)
+    return replace(encoder, matrices=(*encoder.matrices, *deep), embedding_parts=1 + depth, block=block)
 
 
 def _image(vision: Fields, max_pixels: int) -> MediaItem:
@@ -225,6 +238,8 @@ _MOONVIT_DEFAULTS = {
 _MOONVIT_MAX_PATCHES = 16384
 """`in_patch_limit` of the checkpoints' preprocessor_config.json."""
 
+_ROTATIONS = 512 * 512
+"""Positions of the table of MoonViT (0.17 to 0.30, `Rope2DPosEmb`)."""
 _KIMI_VL_MAX_PATCHES = 4096
 """`in_token_limit` of Kimi-VL-A3B-Instruct's preprocessor_config.json."""
 
@@ -334,7 +349,10 @@ def moonvit(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     )
     item = MediaItem(modality="vision_chunk", tokens=_MOONVIT_MAX_PATCHES // merged)
     built = tower(layer, vision.count("vt_num_hidden_layers"), around, item, patches_per_token=merged)
-    return (replace(built, num_heads=num_heads),)
+    table_bytes = (
+        _ROTATIONS * 4 * (width // num_heads)
+    )  # complex numbers in 32 bits, half as many as elements of a head
+    return (replace(built, num_heads=num_heads, block=replace(COMPLEX_ROTATION, table_bytes=table_bytes)),)
 
 
 _KIMI_VL_NAMES = {

@@ -197,7 +197,13 @@ def rotary_bert_stack(*, gated: bool | None = None, up_bias: bool = True) -> Sta
             intermediate_size=inner,
             gated=False,
         )
-        matrices = (*around, *_nomic_matrices(fields, inner, width))
+        matrices = (
+            *around,
+            column_parallel("experts", Units(count=inner), columns=width, experts=experts.num_experts),
+            row_parallel("experts", width, columns=inner, experts=experts.num_experts),
+            replicated("router", experts.num_experts, columns=width),
+            vector("experts.bias", width),  # one for all of them
+        )
         sparse = LayerShape(mixers=(mixer,), mlps=(experts,), matrices=matrices)
         every = fields.optional_count("moe_every_n_layers")
         layers = [sparse if every and index % every == 1 else dense for index in range(model.num_layers)]
@@ -208,15 +214,6 @@ def rotary_bert_stack(*, gated: bool | None = None, up_bias: bool = True) -> Sta
         return Stack(layers=stored, first=first)
 
     return read
-
-
-def _nomic_matrices(fields: Fields, inner: int, width: int) -> Iterator[Matrix]:
-    """Yield experts of two matrices, their router, and one bias for all of them."""
-    experts = fields.optional_count("num_experts") or 1
-    yield column_parallel("experts", Units(count=inner), columns=width, experts=experts)
-    yield row_parallel("experts", width, columns=inner, experts=experts)
-    yield replicated("router", experts, columns=width)
-    yield vector("experts.bias", width)
 
 
 def modernbert_stack(model: LanguageModel) -> Stack:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvgate.budget import Verdict, parse_patch
 from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Located, Place, located, words
+from kvgate.findings.finding import Place, located, words
 from kvgate.judgement.assessment import NOT_JUDGED
 from kvgate.manifests.judging.engine_budget import names_of
 from kvgate.manifests.judging.judgement import JudgedEngine
@@ -32,9 +32,22 @@ _FROM_A_TEMPLATE = ("kserve", "llm-d-benchmark")
 def judge_roles(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
     """Return the judgements, with what keeps prefill and decode of one service from passing the cache; it is said at decode."""
     answers = list(judged)
-    for prefill, decode in _pairs(judged):
-        findings = tuple(_findings(judged[prefill], judged[decode]))
-        answers[decode] = replace(answers[decode], findings=(*answers[decode].findings, *findings))
+    for indexes in _pairs(judged):
+        both, at_decode = [judged[index] for index in indexes], indexes[1]
+        lines = [
+            parse_arguments(each.engine.arguments, parse_patch(each.vllm_version), program=each.engine.program)
+            for each in both
+        ]
+        prefill, decode = (_role(each, line) for each, line in zip(both, lines, strict=True))
+        if prefill is None or decode is None:
+            continue
+        engine, findings = both[1].engine, list(answers[at_decode].findings)
+        for setting, reason in mismatches_of_roles(prefill, decode, both[1].vllm_version):
+            at = lines[1].given.get(setting) or Place(name=setting, path=engine.path)
+            message = words("{reason}: the KV cache does not pass from prefill to decode", reason=reason)
+            remedy = "give both roles the same connector and the same values, as the connector needs"
+            findings.append(located(ROLES_DO_NOT_MATCH, at, message, remedy).named(names_of(engine, lines[1])))
+        answers[at_decode] = replace(answers[at_decode], findings=tuple(findings))
     return answers
 
 
@@ -105,22 +118,6 @@ def _served(index: int, judged: JudgedEngine) -> _Served | None:
         return None
     name, namespace = judged.engine.name, judged.engine.namespace
     return _Served(index=index, tokens=tokens, name=name, model=judged.model or "", namespace=namespace, labels=labels)
-
-
-def _findings(prefill: JudgedEngine, decode: JudgedEngine) -> Iterator[Located]:
-    lines = [
-        parse_arguments(each.engine.arguments, parse_patch(each.vllm_version), program=each.engine.program)
-        for each in (prefill, decode)
-    ]
-    roles = [_role(each, line) for each, line in zip((prefill, decode), lines, strict=True)]
-    if roles[0] is None or roles[1] is None:
-        return
-    for setting, reason in mismatches_of_roles(roles[0], roles[1], decode.vllm_version):
-        given = lines[1].given.get(setting)
-        at = given or Place(name=setting, path=decode.engine.path)
-        message = words("{reason}: the KV cache does not pass from prefill to decode", reason=reason)
-        remedy = "give both roles the same connector and the same values, as the connector needs"
-        yield located(ROLES_DO_NOT_MATCH, at, message, remedy).named(names_of(decode.engine, lines[1]))
 
 
 def _role(judged: JudgedEngine, line: CommandLine) -> Role | None:

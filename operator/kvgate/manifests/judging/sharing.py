@@ -1,7 +1,7 @@
 """Engines of one input that share a GPU: those that see the same GPU by name, and parts of GPUs that a scheduler counts with."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
@@ -45,7 +45,14 @@ def judge_together(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
     answers = [_within_its_part(each) for each in judged]
     for device, group in _groups(answers):
         for index, finding in _findings_of_group(device, group):
-            answers[index] = _with_finding(answers[index], group, finding)
+            answer = answers[index]
+            line = next(each.line for each in group if each.judged.engine is answer.engine)
+            own = _at_its_share(answer, line, finding, answer.engine.path)
+            if finding.severity is Severity.ERROR:  # about memory it decides the verdict too
+                answer = answer.with_answers(lambda _: Verdict.DOES_NOT_FIT)
+            elif finding.rule == SHARED_GPU_OVERBOOKED:
+                answer = answer.with_answers(_at_most_may_fit)
+            answers[index] = replace(answer, findings=(*answer.findings, own))
     return answers
 
 
@@ -196,17 +203,6 @@ def _is_unsure(each: _Seen) -> bool:
         or bool(sleeps and sleeps.value)
         or bool(budget and budget.is_of_doubtful_facts)
     )
-
-
-def _with_finding(judged: JudgedEngine, group: Iterable[_Seen], finding: Finding) -> JudgedEngine:
-    """Add a finding at the engine's own share; about memory it decides the verdict too."""
-    line = next(each.line for each in group if each.judged.engine is judged.engine)
-    own = _at_its_share(judged, line, finding, judged.engine.path)
-    if finding.severity is Severity.ERROR:
-        judged = judged.with_answers(lambda _: Verdict.DOES_NOT_FIT)
-    elif finding.rule == SHARED_GPU_OVERBOOKED:
-        judged = judged.with_answers(_at_most_may_fit)
-    return replace(judged, findings=(*judged.findings, own))
 
 
 def _at_most_may_fit(verdict: Verdict) -> Verdict:

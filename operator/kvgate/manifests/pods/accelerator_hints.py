@@ -157,7 +157,20 @@ def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
         named = {each.name: AcceleratorFound(accelerator=each, hint=hint) for hint in group for each in _of_hint(hint)}
         both = {name: each for name, each in found.items() if name in named}
         found = both or found or named
-    return tuple(_sliced(found, hints))
+    profiles = [(hint, profile) for hint in hints if (profile := _profile_of(hint))]
+    if not profiles:
+        return tuple(found.values())
+    # a profile of MIG makes slices of whole boards; alone it stands for every board that has such slices
+    hint, profile = profiles[0]
+    boards, sliced = set[str](), list[AcceleratorFound]()
+    for each in found.values():  # names of slices of an H100-SXM-80GB begin with H100, H100-80GB or H100-SXM
+        board, *_, memory = each.accelerator.name.split("-")
+        boards |= {board, f"{board}-{memory}", each.accelerator.name.removesuffix(f"-{memory}")}
+    for slice_ in catalogue.accelerators():
+        board, is_slice, its_profile = slice_.name.partition("-MIG-")
+        if is_slice and its_profile == profile and (not boards or board in boards):
+            sliced.append(AcceleratorFound(accelerator=slice_, hint=hint))
+    return tuple(sliced)
 
 
 def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
@@ -235,23 +248,6 @@ def _rows() -> tuple[tuple[str, str, str, str], ...]:
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     cells = [line.split(",") for line in lines if not line.startswith(("#", "label,"))]
     return tuple((label, value.lower(), accelerator, gpus) for label, value, accelerator, gpus in cells)
-
-
-def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:
-    """Yield the slices that a profile of MIG makes of whole boards; a profile alone stands for every board that has such slices."""
-    profiles = [(hint, profile) for hint in hints if (profile := _profile_of(hint))]
-    if not profiles:
-        yield from found.values()
-        return
-    hint, profile = profiles[0]
-    boards = set[str]()
-    for each in found.values():  # names of slices of an H100-SXM-80GB begin with H100, H100-80GB or H100-SXM
-        board, *_, memory = each.accelerator.name.split("-")
-        boards |= {board, f"{board}-{memory}", each.accelerator.name.removesuffix(f"-{memory}")}
-    for slice_ in catalogue.accelerators():
-        board, is_slice, its_profile = slice_.name.partition("-MIG-")
-        if is_slice and its_profile == profile and (not boards or board in boards):
-            yield AcceleratorFound(accelerator=slice_, hint=hint)
 
 
 def _profile_of(hint: Hint) -> str:

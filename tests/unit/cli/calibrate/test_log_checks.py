@@ -61,12 +61,49 @@ def test_a_figure_that_the_weights_do_not_leave_is_impossible_although_the_log_s
             "it shows a GPU of 44.42 GiB, and H100-SXM-80GB has 79.19 GiB",
         ),
         ({"weights": "8.49"}, "it shows 8.49 GiB of weights, and 14.99 GiB are computed"),
+        ({"total": "85.03", "free": "84.42"}, "these are GB of 10^9 bytes, so give the log as vLLM printed it"),
+        (
+            {"release": "0.23.1rc1.dev1219+gffae5a399"},
+            "vLLM 0.23.1rc1.dev1219+gffae5a399 is a development build or a fork",
+        ),
+        ({"release": "0.13.0+faa43dbf.nv26.01"}, "is a development build or a fork"),
     ],
 )
 def test_a_contradiction_is_told_with_its_figures(tmp_path: Path, figures: dict[str, str], sentence: str) -> None:
     code, said = calibrated(tmp_path, **figures)
     assert code == 2
     assert sentence in said
+
+
+def test_a_wheel_for_another_cuda_is_a_release(tmp_path: Path) -> None:
+    assert calibrated(tmp_path, release="0.19.0+cu129")[0] == 0
+
+
+def test_the_log_of_two_engines_teaches_nothing(tmp_path: Path) -> None:
+    line = "INFO [core.py:97] Initializing a V1 LLM engine (v0.19.0) with config: model='{name}', y=1\n"
+    text = LOG.format(release="0.19.0", free="78.62", total="79.19", weights="14.99", kv="54.11")
+    (tmp_path / "serve.log").write_text(text + line.format(name="another"), encoding="utf-8")
+    done = invoked("calibrate", str(tmp_path / "serve.log"), "--gpu", "H100-SXM-80GB")
+    assert done.exit_code == 2
+    assert "it holds the lines of two engines, x and another" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "config", "weights", "kv"),
+    [
+        ("'enable_lora': True, 'max_loras': 64, 'max_lora_rank': 32", "", "24.86", "43.0"),
+        ("'quantization': 'gptq_marlin'", "", "5.41", "60.00"),
+        ("'max_num_seqs': 64", ", quantization=awq_marlin", "5.41", "60.00"),
+    ],
+)
+def test_adapters_and_a_format_of_its_own_are_no_contradiction(
+    tmp_path: Path, argument: str, config: str, weights: str, kv: str
+) -> None:
+    text = LOG.format(release="0.19.0", free="78.62", total="79.19", weights=weights, kv=kv)
+    text = text.replace("'max_model_len': 8192", f"'max_model_len': 8192, {argument}").replace(", y=1", config)
+    (tmp_path / "serve.log").write_text(text, encoding="utf-8")
+    done = invoked("calibrate", str(tmp_path / "serve.log"), "--gpu", "H100-SXM-80GB")
+    assert done.exit_code == 0, done.stderr
 
 
 def test_all_contradictions_are_told_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Publication: where things are published, and the steps of a release, which also run dry."""
