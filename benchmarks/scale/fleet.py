@@ -44,13 +44,17 @@ def create(plane: ControlPlane, count: int) -> None:
         )
         for n in range(count)
     ]
-    plane.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    plane.kubectl(
+        "create", "--validate=false", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    )
 
 
 def add_nodes(plane: ControlPlane, count: int) -> None:
     """Nodes of eight GPUs, so many that each object may have one: a node takes 110 pods at most, whatever GPUs it has."""
     nodes = [fake_gpu_node(f"scale-{n}", product=H100, memory_mib=81559) for n in range(count // 8 + 1)]
-    plane.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    plane.kubectl(
+        "create", "--validate=false", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes})
+    )
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from kvgate.runtime.service import (
     audit_option,
     calibration_options,
     log_as_json,
+    max_skip_days_option,
     otlp_options,
     pods_option,
     stop_signal,
@@ -329,6 +330,7 @@ def _secret_name(_context: click.Context, _option: click.Parameter, text: str | 
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
 @audit_option
+@max_skip_days_option
 @pods_option(AllowedPods.from_document)
 @otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:

@@ -75,6 +75,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     passed_on: PassedOn = PassedOn()
     now: datetime = datetime.min.replace(tzinfo=UTC)
     """The time by which a break glass has ended or not; without it none has."""
+    max_skip_days: int = 0
+    """Days for which a break glass may last; 0: for ever."""
 
     @property
     def models(self) -> PublishedModels:
@@ -106,7 +108,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     @property
     def skip_now(self) -> Skip | None:
         """The break-glass annotation as it would count for another spec."""
-        return None if isinstance(self.owner, InvalidDocument) else skip_of(self.owner, self.now)
+        return None if isinstance(self.owner, InvalidDocument) else skip_of(self.owner, self.now, self.max_skip_days)
 
     @property
     def skip(self) -> Skip | None:

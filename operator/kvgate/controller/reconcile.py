@@ -92,7 +92,7 @@ class Reconciler:
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
         on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
-        allowed: AllowedPods = NOTHING_ALLOWED, pace: Pace | None = None,
+        allowed: AllowedPods = NOTHING_ALLOWED, pace: Pace | None = None, max_skip_days: int = 0,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -102,6 +102,7 @@ class Reconciler:
         self._resolver = resolver
         self._nodes = nodes
         self._allowed = allowed
+        self._max_skip_days = max_skip_days
         self._pace = pace or Pace()
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
@@ -179,7 +180,7 @@ class Reconciler:
             document=document, owner=owner, config=config, deployment=deployment, service=service, budget=budget,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
-            passed_on=self._memory.passed_on,
+            passed_on=self._memory.passed_on, max_skip_days=self._max_skip_days,
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)

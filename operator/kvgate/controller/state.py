@@ -47,6 +47,7 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     read_nodes: bool = False
     audit: bool = False
     """True where a refusal is reported, and what would be refused runs."""
+    max_skip_days: int = 0
     watch_nodes: bool = False
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""

@@ -74,7 +74,7 @@ async def _operate(process: Process) -> None:
         pace = process.pace
         reconciler = Reconciler(
             cluster, EventRecorder(cluster), memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes,
-            allowed=options.allowed, pace=pace,
+            allowed=options.allowed, pace=pace, max_skip_days=options.max_skip_days,
         )  # fmt: skip
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside, pace.enqueue = queue.aside, queue.enqueue

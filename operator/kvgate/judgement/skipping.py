@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,10 +28,12 @@ class Skip(Struct, frozen=True, kw_only=True):
     is_over: bool = False
     unread: str | None = None
     """Text of an end that cannot be read; None where it can."""
+    excess: str = ""
+    """Why it is longer than the administrator allows; empty where it is not."""
 
     @property
     def counts(self) -> bool:
-        return not self.is_over and self.unread is None
+        return not self.is_over and self.unread is None and not self.excess
 
     @property
     def end(self) -> str:
@@ -43,11 +45,11 @@ class Skip(Struct, frozen=True, kw_only=True):
         """Why it does not count; empty where it does."""
         if self.unread is not None:
             return f"{SKIP_BUDGET_UNTIL_ANNOTATION} is {self.unread!r}, which is no date with time and time zone"
-        return f"{SKIP_BUDGET_ANNOTATION} ended at {self.end}" if self.is_over else ""
+        return f"{SKIP_BUDGET_ANNOTATION} ended at {self.end}" if self.is_over else self.excess
 
     def as_admitted(self) -> Skip:
         """Return the skip as it counted when the object was admitted; a verdict stands for its spec."""
-        return replace(self, is_over=False, unread=None)
+        return replace(self, is_over=False, unread=None, excess="")
 
     def finding(self, refused: Iterable[Finding], *, is_needed: bool) -> Finding | None:
         """Return what there is to say; None for a skip that is well written and not needed.
@@ -61,8 +63,9 @@ class Skip(Struct, frozen=True, kw_only=True):
             return BUDGET_NOT_SKIPPED.finding(about, self.problem, remedy)
         if not is_needed:
             return None
-        if self.is_over:
-            later = f"set {SKIP_BUDGET_UNTIL_ANNOTATION} to a later date"
+        if self.is_over or self.excess:
+            which = "an earlier" if self.excess and self.until else "a later" if self.is_over else "a"
+            later = f"set {SKIP_BUDGET_UNTIL_ANNOTATION} to {which} date"
             return BUDGET_NOT_SKIPPED.finding(about, self.problem, any_one("change the spec so that it fits", later))
         if others:
             message = f"{SKIP_BUDGET_ANNOTATION} skips the budget, not what vLLM refuses ({', '.join(others)})"
@@ -78,11 +81,17 @@ class Skip(Struct, frozen=True, kw_only=True):
         return frozenset(rule for rule in error_rules(findings) if rule.scope is not Scope.MEMORY)
 
 
-def skip_of(owner: InferenceDeployment, now: datetime) -> Skip | None:
-    """Return the break-glass annotation as it counts at `now`, which has a time zone; None where there is none."""
+def skip_of(owner: InferenceDeployment, now: datetime, max_days: int = 0) -> Skip | None:
+    """Return the break-glass annotation as it counts at `now`, which has a time zone; None where there is none.
+
+    It may last for at most `max_days` from now on; 0: for ever.
+    """
     reason, text = owner.skip_reason, owner.skip_until
-    if reason is None or text is None:
-        return Skip(reason=reason) if reason else None
+    if reason is None:
+        return None
+    allowed = f"here it may last for {max_days} days at most"
+    if text is None:
+        return Skip(reason=reason, excess=f"{SKIP_BUDGET_ANNOTATION} has no end, and {allowed}" if max_days else "")
     try:
         end = datetime.fromisoformat(text.strip().upper())
         until = end.astimezone(UTC) if end.tzinfo else None
@@ -90,4 +99,6 @@ def skip_of(owner: InferenceDeployment, now: datetime) -> Skip | None:
         until = None
     if until is None:
         return Skip(reason=reason, unread=text)
-    return Skip(reason=reason, until=until, is_over=until <= now)
+    is_too_long = max_days > 0 and until - now > timedelta(days=max_days)
+    skip = Skip(reason=reason, until=until, is_over=until <= now)
+    return replace(skip, excess=f"{SKIP_BUDGET_ANNOTATION} ends at {skip.end}, and {allowed}") if is_too_long else skip

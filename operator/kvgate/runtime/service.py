@@ -57,7 +57,13 @@ audit_option = click.option(
     is_flag=True,
     help="Admit and run what would be refused, and report it: for the first weeks of an installation.",
 )
-"""Option of both processes, which must agree."""
+max_skip_days_option = click.option(
+    "--max-skip-days",
+    default=0,
+    type=click.IntRange(min=0),
+    help="Days for which a break glass may last: one without an end, or with a later one, admits nothing new. 0: for ever.",
+)
+"""Options of both processes, which must agree."""
 
 
 class OtlpOptions(Struct, frozen=True, kw_only=True):

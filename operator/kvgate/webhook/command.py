@@ -26,6 +26,7 @@ from kvgate.runtime.service import (
     audit_option,
     calibration_options,
     log_as_json,
+    max_skip_days_option,
     otlp_options,
     pods_option,
     stop_signal,
@@ -72,6 +73,7 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     models_folder: Path | None = None
     trust: Trust = VLLM_ALONE
     audit: bool = False
+    max_skip_days: int = 0
     allowed: AllowedPods = NOTHING_ALLOWED
     """Parts of pods that the administrator allows."""
     client_ca: Path | None = None
@@ -130,6 +132,7 @@ _FILE = click.Path(path_type=Path)
     help="Folder of the models that the controller fetched from the hub; read again when it changes. It may be missing or empty.",
 )
 @audit_option
+@max_skip_days_option
 @click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
@@ -181,8 +184,9 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     pool = Pool(options.limits, preload=("kvgate.judgement.warm",))
     facts = MountedFacts(
-        starts, models, asks_hub=options.models_folder is not None, audits=options.audit, allowed=options.allowed
-    )
+        starts, models, asks_hub=options.models_folder is not None, audits=options.audit, allowed=options.allowed,
+        max_skip_days=options.max_skip_days,
+    )  # fmt: skip
     judge = partial(review_in_worker, pool, facts)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:

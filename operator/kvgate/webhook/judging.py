@@ -136,13 +136,14 @@ class MountedFacts:
 
     def __init__(
         self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool, audits: bool = False,
-        allowed: AllowedPods = NOTHING_ALLOWED,
+        allowed: AllowedPods = NOTHING_ALLOWED, max_skip_days: int = 0,
     ) -> None:  # fmt: skip
         self._allowed = allowed
         self._starts = starts
         self._folder = folder
         self._asks_hub = asks_hub
         self._audits = audits
+        self._max_skip_days = max_skip_days
         self._known: tuple[object, object, Known] | None = None
 
     def __call__(self) -> Known:
@@ -156,6 +157,7 @@ class MountedFacts:
                 asks_hub=self._asks_hub,
                 audits=self._audits,
                 allowed=self._allowed,
+                max_skip_days=self._max_skip_days,
             )
             self._known = calibration, models, known
         return self._known[2]

@@ -90,6 +90,8 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
     """True where the controller asks the hub for models that are not known."""
     audits: bool = False
     """True where everything is admitted, with a warning in the place of a refusal."""
+    max_skip_days: int = 0
+    """Days for which a break glass may last; 0: for ever."""
 
 
 NOTHING_KNOWN = Known()
@@ -145,7 +147,8 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
             return
         yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
         return
-    standing, skip = _standing(body["request"].get("oldObject"), deployment), skip_of(deployment, now)
+    standing = _standing(body["request"].get("oldObject"), deployment)
+    skip = skip_of(deployment, now, known.max_skip_days)
     if standing is not None:
         lines = [] if standing.decision == Decision.ADMIT.value else [f"as admitted before: {standing.message}"]
         if skip is not None and skip.problem and standing.decision == Decision.SKIPPED.value:

@@ -1,6 +1,6 @@
 """The break-glass annotation: when it counts, and what it never changes or excuses."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -73,6 +73,29 @@ def test_an_end_that_cannot_be_read_admits_nothing_and_says_what_to_write(until:
     (told,) = (each for each in result.findings if each.rule == BUDGET_NOT_SKIPPED)
     assert told.message.startswith(f"kvgate.io/skip-budget-until is {until[:64]!r}")
     assert "2026-12-24T18:00:00Z" in told.remediation
+
+
+@pytest.mark.parametrize(
+    ("until", "excess"),
+    [
+        ((NOW + timedelta(days=7)).isoformat(), ""),
+        ((NOW + timedelta(days=8)).isoformat(), "ends at"),
+        (None, "has no end"),
+    ],
+)
+def test_an_administrator_limits_its_length(until: str | None, excess: str) -> None:
+    document = new_document()
+    end = {"kvgate.io/skip-budget-until": until} if until else {}
+    document["metadata"]["annotations"] = {"kvgate.io/skip-budget": "load test", **end}
+    found = skip_of(parse_document(document), NOW, 7)
+    assert found is not None
+    assert found.counts == (not excess)
+    assert excess in found.problem
+    assert found.as_admitted().counts, "what was admitted keeps running"
+    result = assessed(TOO_LARGE, found)
+    assert (result.decision is Decision.REFUSE) == bool(excess)
+    if excess:
+        assert "here it may last for 7 days at most" in refusal(result)
 
 
 def test_without_a_reason_there_is_no_break_glass() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvgate.judgement.summary import MAX_REFUSAL, MAX_WARNING
-from kvgate.webhook.review import MAX_WARNINGS, ReviewError, review, within_limit
+from kvgate.webhook.review import MAX_WARNINGS, Known, ReviewError, review, within_limit
 from support.hostile import TEXTS
 from support.tables import table
 
@@ -69,6 +69,14 @@ def test_what_is_allowed_with_reservations_says_so(
 def test_an_empty_skip_annotation_skips_nothing(new_review: NewReview) -> None:
     body = new_review(TOO_BIG, metadata={"annotations": {"kvgate.io/skip-budget": " "}})
     assert review(body).body["response"]["allowed"] is False
+
+
+def test_a_skip_without_an_end_skips_nothing_where_the_administrator_limits_its_length(new_review: NewReview) -> None:
+    body = new_review(TOO_BIG, metadata=SKIP)
+    assert review(body).body["response"]["allowed"]
+    response = review(body, Known(max_skip_days=7)).body["response"]
+    assert not response["allowed"]
+    assert "has no end" in response["status"]["message"]
 
 
 def test_an_invalid_spec_is_refused_with_every_finding(new_review: NewReview) -> None:
