@@ -281,9 +281,6 @@ def test_a_size_means_all_boards_of_this_size(text: str) -> None:
 
 
 REFUSED = {
-    "P40": "P40 has compute capability 6.1",
-    "Tesla P100": "vLLM needs compute capability 7.0 (Volta) or newer, and Tesla P100 has",
-    "GTX 1080 Ti": "compute capability 6.1",
     "K80": "compute capability 3.7",
     "M60": "compute capability 5.2",
     "RX 6800 XT": "no kernels for gfx103x (RDNA2), which RX 6800 XT is",

@@ -155,11 +155,10 @@ def test_a_failure_says_why_with_the_numbers(model: str, gpu: str, overrides: di
 
 
 def test_what_may_fit_says_how_much_may_be_missing() -> None:
-    may = [
-        c for c in find_candidates(question("Qwen/Qwen3-32B-FP8", "RTX-A6000-48GB")) if c.verdict is Verdict.MAY_NOT_FIT
-    ]
+    asked = question("Qwen/Qwen3-32B-FP8", "RTX-A6000-48GB", workload=new_workload(66, 6000, 500))
+    may = [c for c in find_candidates(asked) if c.verdict is Verdict.MAY_NOT_FIT]
     assert "KV cache up to" in why_not(may[0])
-    assert "64 requests need" in why_not(may[0])
+    assert "66 requests need" in why_not(may[0])
 
 
 def test_states_that_the_default_of_max_num_seqs_asks_for_are_named() -> None:
@@ -192,7 +191,7 @@ def test_an_unknown_kind_is_named_and_not_guessed() -> None:
 
 
 def test_the_smallest_changes_are_fewer_requests_and_what_may_be_enough() -> None:
-    asked = question("Qwen/Qwen3-32B-FP8", "RTX-A6000-48GB")
+    asked = question("Qwen/Qwen3-32B-FP8", "RTX-A6000-48GB", workload=new_workload(66, 6000, 500))
     found = find_candidates(asked)
     assert any(hint.startswith("2 × RTX-A6000-48GB may be enough") for hint in hints(asked, found))
     shared = question("Qwen/Qwen3-32B-FP8", "H200-MIG-3g.71gb")

@@ -46,8 +46,6 @@ class Compilation(Struct, frozen=True, kw_only=True):
     """Peak of compilation with an empty cache, before the first forward pass; 0 where the cache is known to be warm."""
     expected_bytes: int = 0
     """The same where a start is expected to compile: a pod without a volume for VLLM_CACHE_ROOT always does."""
-    least_bytes: int = 0
-    """The same where it is known to compile."""
     fragment_bytes: int = 0
     """Part of it that still counts afterwards, because the allocator cannot give back a block of which a piece is in use."""
     worst_fragment_bytes: int = 0
@@ -225,8 +223,7 @@ def _least_bytes(run: Run) -> int:
         run = replace(run, gathers_tokens=False)
     parts, errors = parts_of(run), _errors(run)
     layer, sampler = parts.layer_bytes - errors.layer_bytes, parts.least_sampler_bytes - errors.sampler_bytes
-    text = parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
-    text = parts.encoder.kept_bytes + max(text, parts.compiler.least_bytes)
+    text = parts.encoder.kept_bytes + parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
     return max(0, max(parts.encoder.least_bytes, text) + parts.kept_bytes - errors.whole_bytes)
 
 
@@ -261,7 +258,6 @@ def compilation(run: Run) -> Compilation:
     return Compilation(
         peak_bytes=peak,
         expected_bytes=peak if run.accounting.cold_compile_seen else 0,
-        least_bytes=peak if run.accounting.cold_compile_seen and cache.is_known else 0,
         fragment_bytes=left,
         worst_fragment_bytes=left + unexplained,
     )

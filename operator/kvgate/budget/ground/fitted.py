@@ -146,10 +146,10 @@ KERNELS_EARLY = Fitted(
     why="kernel modules that are loaded, through 0.10: 0.02 to 0.16 GiB in all logs that state it",
 )
 KERNELS = Fitted(
-    interval=_between(0, 0.113, 0.273),
-    sources=12,
+    interval=_between(0, 0.117, 0.274),
+    sources=11,
     starts=_starts(
-        "n-66e9a n-ff78f 16244 17535 2f91d 3036d 3f839 40724 42f63 4cc55 54ec6 5a0f8 64ea3 82e8e 8b1ef 9d69f a965c c13bc f1ee2 f731d"
+        "n-66e9a n-ff78f 16244 17535 2f91d 3036d 3f839 40724 42f63 4cc55 54ec6 5a0f8 64ea3 82e8e 8b1ef a965c c13bc f1ee2 f731d"
     ),
     why="the same from 0.11 on: it is twice as much on the same H100, and differs more from GPU to GPU",
 )
@@ -165,7 +165,7 @@ KERNELS_AND_GRAPHS = Fitted(
     "stages without the sampler show 0.07, so that its kernels are the reason",
 )
 KERNELS_AND_GRAPHS_SMALL = Fitted(
-    interval=_between(0.059, 0.146, 0.273),
+    interval=_between(0.059, 0.146, 0.274),
     sources=3,
     starts=_starts("b8c0e d78a5 fd4d3"),
     includes="KERNELS",
@@ -231,7 +231,7 @@ NCCL_HOPPER_DOUBLING = Fitted(
     why="what twice as many ranks add to it: 1.7 with 4 ranks (H100, 0.10.2) and 2.2 with 8 (H100, 0.10.0)",
 )
 NCCL_GATHER = Fitted(
-    interval=_between(-0.048, 0.104, 0.252),
+    interval=_between(-0.046, 0.102, 0.254),
     sources=2,
     starts=_starts("08dc2 1afa3 4e438 4f8df 5050f 5f5e3 65cbe 689b0 6d539 71c9a 87a0d b255a d841b e5573 e8895 f599c"),
     why="what torch's communicator takes over NVLink beside the buffers of its ring, from 0.11 to 0.25: 0.13 (H100, 2 ranks, 0.11), "

@@ -326,9 +326,9 @@ def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) ->
     ):  # fmt: skip
         assert words in told
     configure(folder, "{}\n")
-    result = run("clusters", "--gpu", "L4-24GB,FOO,P40")
+    result = run("clusters", "--gpu", "L4-24GB,FOO,K80")
     assert result.exit_code == 2
-    assert "--gpu P40: vLLM needs compute capability 7.0" in result.stderr
+    assert "--gpu K80: vLLM needs compute capability 7.0" in result.stderr
     result = run("clusters", "--accelerator", "L4-24GB,FOO,A100")
     assert result.exit_code == 2
     assert "--gpu L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
