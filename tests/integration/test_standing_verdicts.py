@@ -628,6 +628,29 @@ async def test_a_conflict_about_something_else_is_tried_again() -> None:
     assert told(world.cluster)["Accepted"] == ("True", "Adjusted")
 
 
+async def test_an_edit_that_failed_half_way_is_no_replacement_that_nobody_asked_for() -> None:
+    """Its record was stored, and its Deployment not changed: the next run changes it at once, and waits for no canary."""
+    world = await World(LESS).start()
+    deployment = world.cluster.objects["deployments"] or {}
+    deployment["status"] = {
+        "observedGeneration": 1,
+        "replicas": 1,
+        "updatedReplicas": 1,
+        "availableReplicas": 1,
+        "readyReplicas": 1,
+    }
+    await world.resync()
+    world.edit(vllm={**SEQS, "maxModelLen": 16384})
+    world.cluster.refusals["apply", "deployments"] = Unavailable
+    with pytest.raises(Unavailable):
+        await world.resync()
+    assert len(world.cluster.records) == 2
+    world.cluster.refusals.clear()
+    await world.resync()
+    assert "--max-model-len=16384" in world.template["spec"]["containers"][0]["args"]
+    assert told(world.cluster).get("ReplacementPending", ("False", ""))[0] == "False"
+
+
 async def test_a_name_that_somebody_took_is_reported() -> None:
     known = await World(LESS).start()
     ((name, record),) = known.cluster.records.items()

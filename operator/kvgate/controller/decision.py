@@ -73,6 +73,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
     passed_on: PassedOn = PassedOn()
+    is_under_way: bool = False
+    """True where an edit was admitted, and a run could not change the pods yet."""
     now: datetime = datetime.min.replace(tzinfo=UTC)
     """The time by which a break glass has ended or not; without it none has."""
     max_skip_days: int = 0
@@ -344,7 +346,8 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
             digest = earlier_template(live, wanted.deployment["spec"]["template"])
         wanted = as_it_runs(wanted, live, digest)
     is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
-    is_paced = is_other and live is not None and situation.is_unedited and rollout_of(live).available > 0
+    is_edit = situation.is_under_way or not situation.is_unedited
+    is_paced = is_other and live is not None and not is_edit and rollout_of(live).available > 0
     by = release if is_paced else "" if is_other else replaced_by(live)
     wanted = annotated(wanted, intent.admitted, replaced_by=by)
     metadata = situation.document["metadata"]

@@ -111,6 +111,8 @@ class Reconciler:
         """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
         self._other_budgets = OtherBudgets()
         self._lost_since: dict[Key, float] = {}
+        self._edits = set[Key]()
+        """Objects whose edit is admitted, and whose Deployment is not changed yet: a retry must not take it for a change by kvgate."""
         """Objects whose lost replica has no cause yet and no event, by the loop's time."""
         self.claimless: set[Key] = set()
         """Objects whose ResourceClaimTemplate a resync did not find."""
@@ -180,7 +182,7 @@ class Reconciler:
             document=document, owner=owner, config=config, deployment=deployment, service=service, budget=budget,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
-            passed_on=self._memory.passed_on, max_skip_days=self._max_skip_days,
+            passed_on=self._memory.passed_on, max_skip_days=self._max_skip_days, is_under_way=key in self._edits,
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
@@ -209,6 +211,7 @@ class Reconciler:
         self._memory.forget(key)
         self._pace.forget(key)
         self._lost_since.pop(key, None)
+        self._edits.discard(key)
         self._other_budgets.found.pop(key, None)
         self.live.trust(key)
         if self._nodes:
@@ -316,6 +319,10 @@ class Reconciler:
         intent, corrections = pure.decide(situation, judged, self._pace.release), self._memory.corrections(key)
         if intent.budget is not None and self._other_budgets.of(key, situation.document):
             intent = replace(intent, budget=None)
+        if intent.deployment is None:
+            self._edits.discard(key)
+        elif not intent.is_paced:
+            self._edits.add(key)
         if not intent.is_paced or intent.deployment is None:
             self._pace.rest(key)
         elif turn := self._pace.turn(key):

@@ -27,7 +27,7 @@ from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Fact, Interval, Term
 from kvgate.budget.ground.units import share_of
 from kvgate.budget.model.draft import Draft, draft_weights, own_ends_bytes
-from kvgate.budget.model.shape import CompressedAttention, ModelShape, RecurrentState
+from kvgate.budget.model.shape import CompressedAttention, ModelShape
 from kvgate.budget.model.weights import Weights, checkpoint_ratio, rank_weights, unlisted_bytes
 from kvgate.budget.observed.calibration import Correction
 from kvgate.budget.observed.machine import CIRCUMSTANCES, Values, explained
@@ -300,8 +300,6 @@ def _few_sources(run: Run) -> Iterator[fitted.Fitted]:
     """Yield the doubt of every class of starts that hardly any source has shown."""
     if run.accelerator.is_slice:
         yield fitted.FEW_SLICES
-    if run.enforce_eager and run.shape.has(RecurrentState):
-        yield fitted.FEW_EAGER_STATES
     if run.lora.enabled:
         yield fitted.FEW_ADAPTERS
 

@@ -490,11 +490,6 @@ FEW_SLICES = Fitted(
     is_guess=True,
     why="MIG slices, of which no start is scored: what one source more or less is worth by the rule, over n + 1 sources",
 )
-FEW_EAGER_STATES = Fitted(
-    interval=_error(gib(0.1)),
-    is_guess=True,
-    why="the same for recurrent states in eager mode (one source), whose kernels are tuned inside the profile run",
-)
 FEW_ADAPTERS = Fitted(
     interval=_error(gib(0.1)),
     is_guess=True,
