@@ -40,7 +40,7 @@ DIALOGUES = (
         name="platform-chart-in-ci",
         commands=("kvgate check chart.yaml; echo exit $?",),
         cause="--swap-space is gone since 0.18.0",
-        change="lower --max-model-len from 40960 to 16592 or less",
+        change="lower --max-model-len from 40960 to 16624 or less",
     ),
     Dialogue(
         name="administrator-pending-pod",
