@@ -38,6 +38,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "podAnnotations": ({}, {"podAnnotations": {"prometheus.io/scrape": "true"}}),
     "watchNamespaces": ({}, {"watchNamespaces": ["team-a"]}),
     "admission.mode": ({}, {"admission": {"mode": "Audit"}}),
+    "admission.maxSkipDays": ({}, {"admission": {"maxSkipDays": 7}}),
     "crds.enabled": ({}, {"crds": {"enabled": False}}),
     "crds.keep": ({}, {"crds": {"keep": False}}),
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),

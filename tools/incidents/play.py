@@ -25,6 +25,8 @@ SECONDS_PER_MINUTE = 60
 LIMIT_SECONDS = 800
 LENGTHS_MINUTES = (90, 115, 150, 240, 450, 1440)
 """Scenes that are played at once: each lasts as long as the longest of them."""
+MOST_AT_ONCE = 32
+"""Scenes of one file; files are played side by side."""
 LINGERS_MINUTES = 45
 """Time after the end of an incident in which its alerts must be over; what counts events of half an hour needs it."""
 Labels = tuple[tuple[str, str], ...]
@@ -68,7 +70,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """Key of each scene, and its last minute."""
     rules: str
     parts: tuple[str, ...]
-    """Files of tests that take about the same time."""
+    """Files of tests."""
 
 
 def prepare(scenes: Iterable[Scene], groups: Mapping[str, Any]) -> Prepared:
@@ -82,7 +84,11 @@ def prepare(scenes: Iterable[Scene], groups: Mapping[str, Any]) -> Prepared:
     for scene in told:
         length = next(limit for limit in LENGTHS_MINUTES if scene.minutes[2] <= limit)
         batches.setdefault(length, []).append(scene)
-    *shorter, longest = (_test(batches[length], rules) for length in sorted(batches))
+    chunks = [
+        batches[length][at : at + MOST_AT_ONCE]
+        for length in batches
+        for at in range(0, len(batches[length]), MOST_AT_ONCE)
+    ]
     whole = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": "1m",
@@ -90,7 +96,7 @@ def prepare(scenes: Iterable[Scene], groups: Mapping[str, Any]) -> Prepared:
     }
     fast = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     parts = tuple(
-        yaml.dump({**whole, "tests": tests}, Dumper=fast, width=10_000_000) for tests in ([longest], shorter) if tests
+        yaml.dump({**whole, "tests": [_test(chunk, rules)]}, Dumper=fast, width=10_000_000) for chunk in chunks
     )
     return Prepared(ends={scene.key: scene.minutes[2] for scene in told}, rules=rules, parts=parts)
 
@@ -119,7 +125,7 @@ def _within(key: str, text: str) -> str:
 
 
 def play(assets: Path, prepared: Prepared) -> Played:
-    """Play all scenes, in two runs of promtool side by side: the longest, and the others.
+    """Play all scenes, in several runs of promtool side by side.
 
     Raises PrometheusError where promtool refuses the files, and where an alert loses the label that tells several scenes apart.
     """

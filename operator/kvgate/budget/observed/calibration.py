@@ -283,7 +283,8 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         place = machine, image_digest
         if place not in self._lessons:
             heard = (self.weighed(key, image_digest) for key in (self._whole or self)._machines.get(machine, ()))
-            followed = [start for each in heard for start in each.followed]
+            # what pods report may be untrue, and one that speaks for every setting of a machine would move those of others
+            followed = [start for each in heard for start in of_origin(each.followed, Origin.STATED)]
             alike = (start for start in followed if not image_digest or start.image_digest in ("", image_digest))
             self._lessons[place] = lesson_of(alike)
         return self._lessons[place]
