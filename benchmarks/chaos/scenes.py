@@ -192,7 +192,7 @@ SCENES = (
     Scene(name="etcd is killed", seconds=20, fault=stopped("etcd")),
     Scene(name=f"a clock is {HOURS_AHEAD} hours ahead", seconds=30, fault=clock_ahead),
     Scene(name="each folder is full", seconds=20, fault=full_disk),
-    Scene(name="8 busy processes for 2 processors", seconds=20, fault=starved),
+    Scene(name="four busy processes for each processor", seconds=20, fault=starved),
     Scene(name="all ConfigMaps are gone", seconds=5, fault=config_maps_gone),
 )
 SHORT, SHORT_SECONDS = ("7 of 10 requests fail (500)", "7 of 10 writes conflict (409)"), 6.0
