@@ -6,7 +6,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +15,7 @@ from typing import Any
 from chaos.proxy import Proxy
 from controlplane.audit import AuditEvent
 from controlplane.plane import ControlPlane
-from controlplane.programs import free_port
-from fleet.doors import KVGATE, answers
+from fleet.doors import started, stop
 from support.inference import inference_deployment, place
 
 NAMES = ("left", "right")
@@ -28,18 +27,14 @@ class Replica:
     """One controller; it may be stopped, killed and started again."""
 
     def __init__(self, name: str, proxy: Proxy, kubeconfig: Path, log: Path) -> None:
-        self.name, self.proxy, self.port = name, proxy, free_port()
+        self.name, self.proxy = name, proxy
         self._log = log
-        self._options = [
-            "controller", "--metrics-host=127.0.0.1", f"--metrics-port={self.port}", f"--kubeconfig={kubeconfig}",
-        ]  # fmt: skip
+        self._options = ("controller", "--metrics-host=127.0.0.1", "--metrics-port=0", f"--kubeconfig={kubeconfig}")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *before: str, environment: Mapping[str, str] | None = None) -> None:
         """Start it; `before` is a command that runs it."""
-        with self._log.open("ab") as log:
-            command = [*before, str(KVGATE), *self._options]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
+        self._process = started(self._log, {**os.environ, **(environment or {})}, *self._options, before=before)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to it, and wait for its end where it ends by that."""
@@ -52,21 +47,11 @@ class Replica:
     def pid(self) -> int:
         return self._process.pid if self._process else 0
 
-    @property
-    def is_ready(self) -> bool:
-        return answers(self.port, "/readyz")
-
     def ends(self) -> None:
         """End it, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-            try:
-                self._process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._process.send_signal(signal.SIGCONT)
+            stop(self._process)
 
     def restart(self, *before: str, environment: Mapping[str, str] | None = None) -> None:
         self.ends()
@@ -88,10 +73,13 @@ class World:
 
     @property
     def leader(self) -> Replica:
-        holder = self.plane.request("GET", f"{place('lease', 'kube-system')}/kvgate-controller")["spec"][
-            "holderIdentity"
-        ]
+        holder = self._lease["holderIdentity"]
         return next((each for each in self.replicas if f"_{each.pid}_" in holder), self.replicas[0])
+
+    @property
+    def _lease(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.plane.request("GET", f"{place('lease', 'kube-system')}/kvgate-controller")["spec"]
+        return spec
 
     def edit(self) -> None:
         """Change an object, and create one, as a user does while something is wrong."""
@@ -135,8 +123,7 @@ class World:
         return found
 
     def leader_changes(self) -> int:
-        spec = self.plane.request("GET", f"{place('lease', 'kube-system')}/kvgate-controller")["spec"]
-        return int(spec.get("leaseTransitions") or 0)
+        return int(self._lease.get("leaseTransitions") or 0)
 
     def turns(self) -> int:
         """How often the controller that writes was another one than before, since the audit log began."""

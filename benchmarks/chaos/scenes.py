@@ -1,4 +1,4 @@
-"""Faults: what each does to two controllers, the API server or the machine, for how long, and what it is taken back with."""
+"""Faults of controllers, of the API server and of the machine: each lasts for some seconds and is taken back."""
 
 import os
 import shutil
@@ -36,8 +36,6 @@ class Scene:
 class Outcome:
     converged_seconds: float
     """From the end of the fault until every object, Deployment and Service is as its spec says."""
-    unready_seconds: float
-    """From the end of the fault until a controller says that it is ready."""
     leader_changes: int
     turns: int
     """How often another controller wrote than before: more than the changes of the leader would be two writers at once."""
@@ -67,22 +65,16 @@ def play(scene: Scene, world: World, *, seconds: float | None = None) -> Outcome
     for replica in world.replicas:
         replica.revive()
     world.edit()
-    ready = converged = 0.0
-    left = ["not looked at"]
-    while left and time.monotonic() - ended < SLOWEST_SECONDS:
-        left = world.differences()
-        if not ready and any(each.is_ready for each in world.replicas):
-            ready = time.monotonic() - ended
-        converged = time.monotonic() - ended
+    while (left := world.differences()) and time.monotonic() - ended < SLOWEST_SECONDS:
         time.sleep(0.2)
     return Outcome(
-        converged_seconds=converged, unready_seconds=ready, leader_changes=world.leader_changes() - changes, turns=world.turns(),
+        converged_seconds=time.monotonic() - ended, leader_changes=world.leader_changes() - changes, turns=world.turns(),
         differences=tuple(left),
     )  # fmt: skip
 
 
 def through(fault: proxy.Fault, *, cut: bool = False) -> Callable[[World], AbstractContextManager[None]]:
-    """Return what puts both proxies into a state, and back."""
+    """Return the fault that both proxies do, until they are put back."""
 
     @contextmanager
     def put(world: World) -> Iterator[None]:
@@ -98,7 +90,7 @@ def through(fault: proxy.Fault, *, cut: bool = False) -> Callable[[World], Abstr
 
 
 def sent(number: signal.Signals, back: signal.Signals | None = None) -> Callable[[World], AbstractContextManager[None]]:
-    """Return what sends the leader a signal, and another one at the end."""
+    """Return the fault that sends the leader a signal, and another one at the end."""
 
     @contextmanager
     def send(world: World) -> Iterator[None]:
@@ -112,7 +104,7 @@ def sent(number: signal.Signals, back: signal.Signals | None = None) -> Callable
 
 
 def stopped(name: str) -> Callable[[World], AbstractContextManager[None]]:
-    """Return what kills a program of the control plane, and starts it again."""
+    """Return the fault that kills a program of the control plane, and starts it again."""
 
     @contextmanager
     def stop(world: World) -> Iterator[None]:
@@ -127,12 +119,11 @@ def stopped(name: str) -> Callable[[World], AbstractContextManager[None]]:
 
 @contextmanager
 def clock_ahead(world: World) -> Iterator[None]:
-    """The one that waits comes back with a clock that is ahead, and the leader ends: it takes over."""
+    """The controller that waits is started again with a clock that is ahead, and takes over from the leader, which ends."""
     leader = world.leader
     (other,) = (each for each in world.replicas if each is not leader)
     with tempfile.TemporaryDirectory() as folder:
         other.restart(environment=skewed(Path(folder), HOURS_AHEAD * 3600))
-        wait_until(lambda: other.is_ready or other.pid, "it has started")
         leader.send(signal.SIGTERM)
         yield
         other.restart()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,10 +20,13 @@ class DoorError(Exception):
     """A process of kvgate ended by itself, or did not end with 0 after SIGTERM."""
 
 
-def started(log: Path, environment: Mapping[str, str] | None, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start `kvgate NAME …` as users do."""
+def started(
+    log: Path, environment: Mapping[str, str] | None, *arguments: str, before: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start `kvgate NAME …` as users do; `before` is a command that runs it."""
     with log.open("ab") as output:
-        return subprocess.Popen([KVGATE, *arguments], stdout=output, stderr=subprocess.STDOUT, env=environment)
+        command = [*before, KVGATE, *arguments]
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
 
 @contextmanager
@@ -44,7 +47,7 @@ def door(
         error.add_note(f"log of kvgate {name}:\n{log.read_text(errors='replace')[-3000:]}")
         raise
     finally:
-        code = _stop(running)
+        code = stop(running)
     if code != 0:
         raise DoorError(f"kvgate {name} ended with {code} after SIGTERM:\n{log.read_text(errors='replace')[-3000:]}")
 
@@ -65,7 +68,7 @@ def _expect_running(name: str, running: subprocess.Popen[bytes]) -> None:
         raise DoorError(f"kvgate {name} ended by itself with {running.returncode}")
 
 
-def _stop(running: subprocess.Popen[bytes]) -> int:
+def stop(running: subprocess.Popen[bytes]) -> int:
     """SIGTERM, and SIGKILL for what does not listen."""
     running.terminate()
     try:

@@ -1,9 +1,9 @@
 """Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
-The controller reads no Secret but the one of the webhook's certificate that it makes itself, because pods, its own one too, get tokens by
-reference, and nodes only where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
-them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
-no more, and its own PodDisruptionBudgets: other children are deleted with their owner.
+The controller reads one Secret, that of the webhook's certificate, where it makes it itself: pods, its own one too, get tokens by
+reference. It reads nodes only where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes them; of a log, which
+may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand no more, and its own
+PodDisruptionBudgets: other children are deleted with their owner.
 """
 
 from msgspec import Struct

@@ -321,9 +321,9 @@ class Reconciler:
             intent = replace(intent, budget=None)
         if intent.deployment is None:
             self._edits.discard(key)
+            self._pace.rest(key)
         elif not intent.is_paced:
             self._edits.add(key)
-        if not intent.is_paced or intent.deployment is None:
             self._pace.rest(key)
         elif turn := self._pace.turn(key):
             intent = pure.waiting(situation, intent, turn)

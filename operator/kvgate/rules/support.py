@@ -189,7 +189,7 @@ GPU_WITHOUT_KERNELS = _rule(
 
 
 def gpu_has_kernels(budget: Budget) -> Iterable[Finding]:
-    """The compute capability from which vLLM is built (0.6 to 0.33, CUDA_SUPPORTED_ARCHS in CMakeLists.txt)."""
+    """vLLM is built from a compute capability on (0.6 to 0.33, CUDA_SUPPORTED_ARCHS in CMakeLists.txt)."""
     accelerator = budget.request.accelerator
     capability = accelerator.compute_capability
     if capability and capability < _OLDEST_CAPABILITY:

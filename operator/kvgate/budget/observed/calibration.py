@@ -279,13 +279,15 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return _corrected(upcoming, predicted, (near, *doubts), starts=count, is_same_setting=False)
 
     def _lesson(self, machine: tuple[object, ...], image_digest: str) -> Lesson | None:
-        """Return what the starts of the machine teach that this reader follows; those of another image teach nothing."""
+        """Return what the starts of the machine teach that a person states and this reader follows; another image's teach nothing.
+
+        What pods report may be untrue, and a lesson speaks for every setting of the machine: those of others too.
+        """
         place = machine, image_digest
         if place not in self._lessons:
             heard = (self.weighed(key, image_digest) for key in (self._whole or self)._machines.get(machine, ()))
-            # what pods report may be untrue, and one that speaks for every setting of a machine would move those of others
-            followed = [start for each in heard for start in of_origin(each.followed, Origin.STATED)]
-            alike = (start for start in followed if not image_digest or start.image_digest in ("", image_digest))
+            stated = (start for each in heard for start in of_origin(each.followed, Origin.STATED))
+            alike = (start for start in stated if not image_digest or start.image_digest in ("", image_digest))
             self._lessons[place] = lesson_of(alike)
         return self._lessons[place]
 

@@ -1,4 +1,4 @@
-"""What starts of a machine and an image tell about their other settings: circumstances that explain the figures, and what is left.
+"""Lessons of the starts of a machine and an image about its other settings: circumstances that explain the figures, and what is left.
 
 A log of one setting may decide what no configuration says: who samples, whether GPUs reach each other, whether a compile cache was there.
 It then holds for every other setting of the same GPU and release. What the circumstances leave unexplained belongs to machine and image:
@@ -33,7 +33,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     circumstances: Values = ()
     """Those that every combination near the figure has in common."""
     residue_bytes: int
-    """What the nearest combination leaves: more than zero where the start had more for its KV cache."""
+    """Bytes that the nearest combination leaves unexplained: more than zero where the start had more for its KV cache."""
 
 
 def explained(available_bytes: int, candidates: Sequence[tuple[Values, int]]) -> Explanation:
@@ -52,7 +52,7 @@ def explained(available_bytes: int, candidates: Sequence[tuple[Values, int]]) ->
 
 
 class Lesson(Struct, frozen=True, kw_only=True):
-    """What the starts of one machine and image teach."""
+    """A lesson of the starts of one machine and image, for all of its settings."""
 
     circumstances: Values
     residue_bytes: int

@@ -98,7 +98,7 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     circumstances: tuple[tuple[str, str], ...] = ()
     """Circumstances that the figure settles, by their names in `Circumstances`."""
     residue_bytes: int | None = None
-    """What the nearest combination of circumstances leaves unexplained; None: nobody has looked (records of older releases)."""
+    """Bytes that the nearest combination of circumstances leaves unexplained; None: nobody has looked (records of older releases)."""
     scatter_bytes: int = fitted.SCATTER.interval.high
     revision: int = 0
     """Number that grows with every recorded start, so that a verdict can be given as of a revision, and that no other start gets."""
