@@ -35,7 +35,7 @@ OURS = "kvgate-controller"
 
 
 def create(plane: ControlPlane, count: int) -> None:
-    """In one kubectl call: a List of them."""
+    """InferenceDeployments of the four kinds in turn."""
     items = [
         inference_deployment(
             f"scale-{n}",
@@ -44,17 +44,19 @@ def create(plane: ControlPlane, count: int) -> None:
         )
         for n in range(count)
     ]
-    plane.kubectl(
-        "create", "--validate=false", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    )
+    _create(plane, items)
 
 
 def add_nodes(plane: ControlPlane, count: int) -> None:
     """Nodes of eight GPUs, so many that each object may have one: a node takes 110 pods at most, whatever GPUs it has."""
     nodes = [fake_gpu_node(f"scale-{n}", product=H100, memory_mib=81559) for n in range(count // 8 + 1)]
-    plane.kubectl(
-        "create", "--validate=false", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes})
-    )
+    _create(plane, nodes)
+
+
+def _create(plane: ControlPlane, items: list[dict[str, Any]]) -> None:
+    """Create them in one kubectl call."""
+    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    plane.kubectl("create", "--validate=false", "-f", "-", input=whole)
 
 
 @contextmanager

@@ -212,13 +212,6 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _same_minor(apiserver: Path, ours: Tool) -> bool:
-    """True where `kube-apiserver --version` (Kubernetes v1.36.3) shows the minor release that we build."""
-    answer = subprocess.run([apiserver, "--version"], check=True, capture_output=True, text=True)
-    theirs, our = (re.findall(r"\d+", text)[:2] for text in (answer.stdout, ours.version))
-    return theirs == our
-
-
 def given_binaries(wanted: Sequence[Tool]) -> dict[str, Path]:
     """Return the binaries in KUBEBUILDER_ASSETS; an incomplete set of another minor release of Kubernetes is not mixed with ours."""
     folder = os.environ.get("KUBEBUILDER_ASSETS")
@@ -226,7 +219,7 @@ def given_binaries(wanted: Sequence[Tool]) -> dict[str, Path]:
     found = {name: path for name, path in offered.items() if _is_program(path)}
     kube = {tool.name: tool for tool in wanted if tool.module.startswith("kube-")}
     apiserver = found.get("kube-apiserver")
-    if kube.keys() <= found.keys() or (apiserver and _same_minor(apiserver, kube[apiserver.name])):
+    if kube.keys() <= found.keys() or (apiserver and _is_same_minor(str(apiserver), kube[apiserver.name])):
         return found
     return {name: path for name, path in found.items() if name not in kube}
 
@@ -247,7 +240,12 @@ def _found(tool: Tool) -> Path | None:
 
 def _on_path(tool: Tool) -> Path | None:
     found = shutil.which(tool.name)
-    return Path(found) if found and _release_of(found, tool.name)[:2] == go_line(f"go {tool.release}")[:2] else None
+    return Path(found) if found and _is_same_minor(found, tool) else None
+
+
+def _is_same_minor(program: str, ours: Tool) -> bool:
+    """True where the program says that it is of the minor release that we build."""
+    return _release_of(program, ours.name)[:2] == tuple(map(int, ours.release.split(".")[:2]))
 
 
 @cache
@@ -313,7 +311,8 @@ def ensure_assets(names: Iterable[str] = (), kubernetes: str = KUBERNETES) -> Pa
             for line in downloads.download(lacking, cache_folder() / "store", known):
                 say(line)
             build_all([tool for tool in missing if not _found(tool)])
-    return assemble(locate(wanted))
+        places = locate(wanted)
+    return assemble(places)
 
 
 # ── building ──────────────────────────────────────────────────────────────────────────────────────────────────────

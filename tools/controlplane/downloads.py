@@ -10,6 +10,7 @@ import csv
 import hashlib
 import os
 import platform
+import shutil
 import tarfile
 import tempfile
 import threading
@@ -18,6 +19,7 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 TABLE = Path(__file__).with_name("downloads.csv")
 SILENCE_SECONDS = 5.0
@@ -54,7 +56,7 @@ def find(name: str, store: Path, known: Sequence[Archive]) -> Path | None:
 
 @dataclass
 class _Progress:
-    """What the threads share with whoever waits for them."""
+    """State that the threads share with whoever waits for them."""
 
     num_bytes: int = 0
     gives_up: bool = False
@@ -109,9 +111,9 @@ def _fetch(archive: Archive, store: Path, wanted: set[str], progress: _Progress)
     progress.said.append(f"{', '.join(sorted(wanted))}: downloaded in {time.monotonic() - started:.0f} s")
 
 
-def _unpack(archive: Archive, file: object, store: Path, wanted: set[str]) -> None:
+def _unpack(archive: Archive, file: IO[bytes], store: Path, wanted: set[str]) -> None:
     """Write the binaries to their places, each with one rename, so that no reader ever meets half of one."""
-    with tarfile.open(fileobj=file, mode="r:gz") as members:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=file, mode="r:gz") as members:
         for member in members:
             name = Path(member.name).name
             content = members.extractfile(member) if member.isfile() and name in wanted else None
@@ -121,7 +123,6 @@ def _unpack(archive: Archive, file: object, store: Path, wanted: set[str]) -> No
             place.parent.mkdir(parents=True, exist_ok=True)
             fresh = place.with_name(f".{name}.{os.getpid()}")
             with fresh.open("wb") as target:
-                while chunk := content.read(CHUNK_BYTES):
-                    target.write(chunk)
+                shutil.copyfileobj(content, target, CHUNK_BYTES)
             fresh.chmod(0o755)
             fresh.replace(place)

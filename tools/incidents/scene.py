@@ -97,7 +97,7 @@ class Report(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     beside: dict[str, Any] = {}
     """Other deployments by name."""
     at: tuple[int, int, int] = (20, 60, 95)
-    """As `Scene.minutes`."""
+    """Same as `Scene.minutes`."""
     page: int | None = None
     """Minutes within which somebody is paged, where users are not served as promised."""
     warn: int | None = None

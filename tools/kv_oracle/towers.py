@@ -1,4 +1,4 @@
-"""Asks the vLLM that is importable here how much memory its vision and audio towers take: questions and answers are JSON lines.
+"""Ask the vLLM that is importable here how much memory its vision and audio towers take: questions and answers are JSON lines.
 
 A question is `{"config": PATH, "arguments": {EngineArgs …}, "modality": …, "positions": N}`. The class is built as its config says, and
 its own `embed_multimodal` encodes so many positions of the tower. Nothing large is ever written: each operator gives the shape of its

@@ -177,14 +177,6 @@ def compressed_bytes(layout: Path) -> int:
     return sum(layer["size"] for layer in manifest["layers"])
 
 
-def configuration(layout: Path) -> dict[str, object]:
-    """Return how the image starts."""
-    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
-    manifest = json.loads(_blob(layout, index["manifests"][0]["digest"]))
-    found: dict[str, object] = json.loads(_blob(layout, manifest["config"]["digest"]))
-    return found
-
-
 def _blob(layout: Path, digest: str) -> bytes:
     return (layout / "blobs" / digest.replace(":", "/")).read_bytes()
 

@@ -23,7 +23,7 @@ from kvgate import __version__, bundle
 from release.publishing import NOT_YET, ROOT, addresses, base_image
 
 KREW_FILES = ("operator", "tools/plugins", "requirements/cli.txt", "LICENSE")
-"""What `kubectl kvgate` needs beside Python: kvgate itself, and the pins of what it installs."""
+"""Files that `kubectl kvgate` needs beside Python: kvgate itself, and the pins of what it installs."""
 _SECTION = r"^## \[{version}\].*?\n(.*?)(?=^## \[|\Z)"
 
 

@@ -41,6 +41,11 @@ def text(name: str) -> str:
     return read(name).decode()
 
 
+def lines(name: str) -> list[str]:
+    """Return the lines of one file, without its comments. Raises BadBundle."""
+    return [line for line in text(name).splitlines() if not line.startswith("#")]
+
+
 def own(name: str) -> bytes:
     """Return one file as it came with kvgate."""
     return (_ROOMS / FILES[name] / "data" / name).read_bytes()
@@ -58,6 +63,7 @@ def _opened(place: str) -> tuple[str, dict[str, bytes]]:
     import hashlib
     import json
     import zipfile
+    import zlib
 
     def refused(why: str) -> BadBundle:
         return BadBundle(f"{VARIABLE}={place}: {why}; take the bundle of a release of kvgate, or unset the variable")
@@ -80,6 +86,8 @@ def _opened(place: str) -> tuple[str, dict[str, bytes]]:
         AttributeError,
         zipfile.BadZipFile,
         zipfile.LargeZipFile,
+        zlib.error,
+        RuntimeError,  # an encrypted member, or a compression that Python does not know
     ) as error:
         raise refused(f"it is no bundle of kvgate's data ({error})") from None
     if wrong:

@@ -81,10 +81,10 @@ def driver_memory_mib() -> Mapping[str, int]:
     }
 
 
-@lru_cache(maxsize=512)
-def nvml_mib(name: str) -> int | None:
-    """Return the MiB that NVML reports of an accelerator, by its short name; None where no source states it."""
-    return next((entry.get("nvml_memory_mib") for entry in _accelerator_entries() if entry["name"] == name), None)
+@lru_cache(maxsize=1)
+def nvml_mib() -> Mapping[str, int]:
+    """Return short name → MiB that NVML reports, for the accelerators of which a source states it."""
+    return {each["name"]: each["nvml_memory_mib"] for each in _accelerator_entries() if "nvml_memory_mib" in each}
 
 
 _MIG_RESOURCE = pattern(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")
@@ -195,10 +195,9 @@ def with_memory(among: Iterable[Accelerator], memory_bytes: int) -> list[Acceler
 
 @lru_cache(maxsize=256)
 def likely_kind(name: str, memory_bytes: int) -> tuple[str, tuple[int, int] | None]:
-    """Return the vendor and the compute capability of a GPU that is not listed: by its name, or by what all GPUs with so much memory
-    have in common.
+    """Return the likely vendor and compute capability of a GPU that is not listed; an empty vendor and None: not known.
 
-    An empty vendor and None: not known.
+    A name tells them. Without one, all listed GPUs with so much memory must agree.
     """
     written = re.sub(r"[^a-z0-9]+", " ", name.lower())
     for words, vendor, capability in _FAMILIES:

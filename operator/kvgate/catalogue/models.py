@@ -35,7 +35,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     safetensors_bytes: int | None
     """Bytes of the checkpoint's weight files together, where they are published."""
     holds: tuple[str, ...] | None = None
-    """Which of `embed_tokens` and `lm_head` the checkpoint of a draft holds; None: not known."""
+    """Those of `embed_tokens` and `lm_head` that the checkpoint of a draft holds; None: not known."""
 
 
 def entries_jsonl(folder: str) -> str:
@@ -87,8 +87,7 @@ def names_and_aliases() -> Mapping[str, str]:
 @lru_cache(maxsize=1)
 def fine_tunes() -> Mapping[str, str]:
     """Return the names of fine-tunes that do not say from which model they were made → that model."""
-    lines = bundle.text("fine_tunes.csv").splitlines()
-    rows = (line.split(",", 2) for line in lines if not line.startswith(("#", "name,")))
+    rows = (line.split(",", 2) for line in bundle.lines("fine_tunes.csv")[1:])
     return {name: model for name, model, _ in rows}
 
 
@@ -183,8 +182,7 @@ class ModelClass(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def _model_classes() -> dict[str, ModelClass]:
-    lines = bundle.text("model_classes.csv").splitlines()
-    rows = (line.split(",") for line in lines if not line.startswith(("#", "class,")))
+    rows = (line.split(",") for line in bundle.lines("model_classes.csv")[1:])
     return {
         name: ModelClass(absent_in=absent_in, since=since, until=until, removed_in=removed_in)
         for name, absent_in, since, until, removed_in in rows

@@ -15,7 +15,6 @@ from kvgate.budget import (
     Alternative,
     Budget,
     BudgetRequest,
-    Guarantee,
     KnobChange,
     ModelShape,
     Most,
@@ -276,7 +275,7 @@ def judged_settings(budget: Budget) -> dict[str, Any]:
 
 def workload_record(request: BudgetRequest | None) -> records.WorkloadRecord | None:
     """Return the load of one engine; None where another guarantee is judged."""
-    workload = request.workload if request and request.guarantee is Guarantee.WORKLOAD else None
+    workload = request.promised_workload if request else None
     if workload is None:
         return None
     return convert(workload, records.WorkloadRecord, from_attributes=True)

@@ -115,10 +115,11 @@ def claimable(question: Question, slices: Iterable[DeviceSlice], nodes: Mapping[
     wanted, is_understood = _wanted(question)
     found = list[Candidate]()
     for each in listed:
-        node = nodes.get(each.node)
-        can_be_used = can_take(node, question.requirement) if node else not question.requirement.names_nodes
         is_newest = each.pool[1] == newest[each.driver, each.pool[0]]
-        if can_be_used and is_newest and question.device_class in DRIVERS[each.driver]:
+        if not is_newest or question.device_class not in DRIVERS[each.driver]:
+            continue
+        node = nodes.get(each.node)
+        if can_take(node, question.requirement) if node else not question.requirement.names_nodes:
             found += [
                 Candidate(node or Node(name=each.node, labels={}), _gpus(each, device, count, question))
                 for device, count in each.devices

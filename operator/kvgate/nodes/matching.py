@@ -1,4 +1,4 @@
-"""Which nodes can take a pod: node selector, required node affinity, taints and tolerations, as the scheduler reads them."""
+"""The nodes that can take a pod: node selector, required node affinity, taints and tolerations, as the scheduler reads them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -88,8 +88,8 @@ def can_take(node: Node, requirement: Requirement) -> bool:
 
 
 def _holds(term: Sequence[Expression], node: Node) -> bool:
-    labels = {**node.labels, "\0metadata.name": node.name}
-    return bool(term) and all(each.holds(labels.get(each.key)) for each in term)
+    found = ((each, node.name if each.key == "\0metadata.name" else node.labels.get(each.key)) for each in term)
+    return bool(term) and all(each.holds(value) for each, value in found)
 
 
 def _is_tolerated(taint: Taint, tolerations: Sequence[tuple[tuple[str, str], ...]]) -> bool:

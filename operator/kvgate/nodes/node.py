@@ -218,4 +218,4 @@ def is_far(mib: int, other_mib: int) -> bool:
 
 def promised_mib(accelerator: Accelerator) -> int:
     """Return the memory by NVML that the catalogue promises."""
-    return nvml_mib(accelerator.name) or accelerator.memory_high_bytes // MIB
+    return nvml_mib().get(accelerator.name) or accelerator.memory_high_bytes // MIB

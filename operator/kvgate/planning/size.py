@@ -360,10 +360,12 @@ def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Ca
     """Return the candidates that may fit and cost less than the best; GPUs are counted where a price is not known."""
     found = list[Candidate]()
     for candidate in (each for each in candidates if each.verdict is Verdict.MAY_NOT_FIT):
-        is_cheaper = candidate.accelerator.name == best.accelerator.name and candidate.num_gpus < best.num_gpus
         if candidate.cost is not None and best.cost is not None:
             is_cheaper = candidate.cost < best.cost
-        found += [candidate] if is_cheaper else []
+        else:
+            is_cheaper = candidate.accelerator.name == best.accelerator.name and candidate.num_gpus < best.num_gpus
+        if is_cheaper:
+            found.append(candidate)
     return found
 
 

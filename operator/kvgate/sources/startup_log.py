@@ -126,9 +126,9 @@ _COUNTS = tuple(
 _CIRCUMSTANCES = (
     ("sampler", "flashinfer", re.compile(r"Using FlashInfer for top-p & top-k sampling")),
     ("sampler", "pytorch", re.compile(r"PyTorch-native implementation of top-p")),
-    # a start that compiles one graph of several has no complete cache, so this line decides before those of graphs that were found
     ("links", "host", re.compile(r"Custom allreduce is disabled because your platform lacks GPU P2P")),
     ("links", "pcie", re.compile(r"Custom allreduce is disabled because it's not supported on more than two PCIe")),
+    # a start that compiles one graph of several has no complete cache, so this line decides before those of graphs that were found
     ("compile_cache", "cold", re.compile(r"Compiling a graph for (?:dynamic|general|compile|shape)")),
     ("compile_cache", "warm", re.compile(r"Directly load (?:the compiled graph|AOT compilation)")),
 )

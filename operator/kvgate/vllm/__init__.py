@@ -1,1 +1,1 @@
-"""What kvgate knows about vLLM: its options by release, its command line, its values and the names of its metrics."""
+"""Knowledge of vLLM: its options by release, its command line, its values and the names of its metrics."""

@@ -120,8 +120,7 @@ class Advisory(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def advisories() -> tuple[Advisory, ...]:
-    lines = bundle.text("advisories.csv").splitlines()
-    return tuple(convert(row, Advisory) for row in csv.DictReader(line for line in lines if not line.startswith("#")))
+    return tuple(convert(row, Advisory) for row in csv.DictReader(bundle.lines("advisories.csv")))
 
 
 @lru_cache(maxsize=64)

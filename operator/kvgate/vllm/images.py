@@ -251,5 +251,4 @@ def _around(day: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=2)
 def _read(name: str) -> Sequence[dict[str, str]]:
-    lines = bundle.text(name).splitlines()
-    return tuple(csv.DictReader(line for line in lines if not line.startswith("#")))
+    return tuple(csv.DictReader(bundle.lines(name)))

@@ -65,8 +65,7 @@ class EngineReading(Struct, frozen=True, kw_only=True, eq=False):
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, tuple[str, ScrapedName]]:
     """Return (kind, name with its releases) by the name without `vllm:`."""
-    lines = bundle.text("metric_names.csv").splitlines()
-    rows = (line.split(",") for line in lines if not line.startswith(("#", "name,")))
+    rows = (line.split(",") for line in bundle.lines("metric_names.csv")[1:])
     return {
         name: (kind, ScrapedName(name=f"vllm:{name}", since=since, removed_in=removed_in or None))
         for name, kind, since, removed_in in rows

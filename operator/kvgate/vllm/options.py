@@ -312,8 +312,7 @@ UNKNOWN_PROGRAM = Program()
 def own_options() -> Mapping[str, Mapping[str, str]]:
     """Return the options of programs around vLLM: program → option → number of words after it."""
     table: dict[str, dict[str, str]] = {}
-    for line in bundle.text("program_options.csv").splitlines():
-        if not line.startswith(("#", "program,")):
-            program, option, words, _ = line.split(",", 3)
-            table.setdefault(program, {})[option] = words
+    for line in bundle.lines("program_options.csv")[1:]:
+        program, option, words, _ = line.split(",", 3)
+        table.setdefault(program, {})[option] = words
     return table

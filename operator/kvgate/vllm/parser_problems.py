@@ -225,8 +225,7 @@ class ParserName(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
-    lines = bundle.text("tool_parsers.csv").splitlines()
-    rows = (line.split(",") for line in lines if not line.startswith(("#", "option,")))
+    rows = (line.split(",") for line in bundle.lines("tool_parsers.csv")[1:])
     names: dict[str, dict[str, ParserName]] = {}
     for option, name, since, removed_in in rows:
         names.setdefault(option, {})[name] = ParserName(since=since, removed_in=removed_in)

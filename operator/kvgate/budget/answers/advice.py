@@ -305,7 +305,7 @@ class Advisor:
     def _longest_with(self, changes: Values, at_least: int = 1) -> int:
         """Return the longest context that fits with the changes, within the user's floor; 0 if none does that has `at_least` tokens."""
         key, budget = frozenset(changes), self._budget(changes)
-        workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+        workload = budget.request.promised_workload
         floor = max(self.scope.min_max_model_len, workload.request_tokens if workload else 1, at_least)
         floor = min(self.length, floor)
         longest, asked = self._longest.get(key, (0, self.length + 1))

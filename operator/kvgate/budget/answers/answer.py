@@ -224,7 +224,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     def requests_held(self) -> float | None:
         """Requests that the KV cache is expected to hold at once: of the workload, else of max_model_len; None where nothing is kept."""
         kv_cache, pool, usable = self.kv_cache, self.num_blocks, self.usable_blocks
-        workload = self.request.workload if self.request.guarantee is Guarantee.WORKLOAD else None
+        workload = self.request.promised_workload
         if kv_cache is None or pool is None or usable is None or not kv_cache.groups:
             return None
         if workload is None:

@@ -144,7 +144,7 @@ def _eager(budget: Budget, _scope: Scope) -> Iterator[Value]:
 
 def _fewer_sequences(budget: Budget, scope: Scope) -> Iterator[Value]:
     request, now = budget.request, budget.resolved.max_num_seqs
-    workload = request.workload if request.guarantee is Guarantee.WORKLOAD else None
+    workload = request.promised_workload
     floor = max(scope.min_max_num_seqs, workload.peak_concurrency if workload else 1)
     while now > floor:
         now = max(floor, now // (2 if counts_sequences(budget) else 4))

@@ -314,6 +314,11 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """Memory of the host that each pod of the engine has."""
 
     @property
+    def promised_workload(self) -> Workload | None:
+        """The workload, where the guarantee is about it."""
+        return self.workload if self.guarantee is Guarantee.WORKLOAD else None
+
+    @property
     def draft_tokens(self) -> int:
         """Tokens that are drafted at once: as the user sets them, else as another model was made for; 0 without speculative decoding."""
         speculation = self.settings.speculation

@@ -83,6 +83,11 @@ class Ledger(Struct, frozen=True, kw_only=True, dict=True):
         return self.lines[3].amount
 
     @property
+    def loaded_bytes(self) -> int:
+        """Bytes that vLLM logs as loaded: the weights, and the slots of adapters."""
+        return self.weights.expected + sum(line.amount.expected for line in self.lines[4:])
+
+    @property
     def terms(self) -> tuple[tuple[str, Interval], ...]:
         return tuple((line.name, line.amount) for line in self.lines)
 
@@ -225,7 +230,7 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
     cut = run.parallelism
     return StartKey(
         architecture=run.shape.architecture,
-        weights_bytes=ledger.weights.expected + sum(line.amount.expected for line in ledger.lines[4:]),
+        weights_bytes=ledger.loaded_bytes,
         accelerator=run.accelerator.name,
         vllm_version=request.vllm_version,
         tensor_parallel_size=cut.tensor,

@@ -152,9 +152,8 @@ _ROUNDING_BYTES = gib(0.05)
 """A log rounds each of up to five figures to 0.01 GiB, and the memory of the GPU, of which a share is requested."""
 _SAME_WEIGHTS_PERCENT = 25
 """Repacked and padded weights differ by less from the computed ones: at most 10 % in the logged starts of known checkpoints."""
-
-
 _GIB_IN_GB, _SAME_UNIT = 2**30 / 10**9, 0.01
+"""GiB → GB, and how near to it a ratio means that a log was written in GB."""
 
 
 def _contradictions(rank: RankMemory, budget: Budget) -> Iterator[str]:
@@ -192,19 +191,13 @@ def _contradictions(rank: RankMemory, budget: Budget) -> Iterator[str]:
         yield f"it shows {format_gib(available)} for the KV cache on a GPU of {format_gib(total)}; leave this log out"
     if weights is not None and not _same_weights(weights, budget):
         yield (
-            f"it shows {format_gib(weights)} of weights, and {format_gib(_loaded_bytes(budget))} are computed; give the model and the "
+            f"it shows {format_gib(weights)} of weights, and {format_gib(ledger.loaded_bytes)} are computed; give the model and the "
             "quantization that the server had"
         )
 
 
-def _loaded_bytes(budget: Budget) -> int:
-    """Return what vLLM logs as loaded: the weights, and the slots of adapters."""
-    ledger = budget.tightest.ledger if budget.tightest else None
-    return ledger.weights.expected + sum(line.amount.expected for line in ledger.lines[4:]) if ledger else 0
-
-
 def _same_weights(logged_bytes: int, budget: Budget) -> bool:
-    computed = _loaded_bytes(budget)
+    computed = budget.tightest.ledger.loaded_bytes if budget.tightest and budget.tightest.ledger else 0
     return abs(logged_bytes - computed) * 100 <= max(logged_bytes, computed) * _SAME_WEIGHTS_PERCENT
 
 

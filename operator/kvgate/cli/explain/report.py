@@ -15,7 +15,6 @@ from kvgate.budget import (
     Alternative,
     Budget,
     Calibration,
-    Guarantee,
     Interval,
     KVCache,
     Ledger,
@@ -185,7 +184,7 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
         yield from ledger_lines(budget)
         if least := least_cache_text(budget):
             yield f"  {least}"
-        workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+        workload = budget.request.promised_workload
         if workload and (workload.lengths or workload.average_concurrency is not None):
             from kvgate.planning.request_lengths import notes
 
@@ -327,7 +326,7 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
             label_of("capacity_tokens"), f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache"
         )
         if (length := budget.auto_lengths) is not None:
-            workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+            workload = budget.request.promised_workload
             promised = max(budget.request.least_model_len or 0, workload.request_tokens if workload else 0)
             beside = f"tokens, of the model's {budget.auto_from}" + (f"; {promised} are promised" if promised else "")
             yield _row(label_of("auto_max_model_len"), f"{length.expected}", f"{length.low} to {length.high}", beside)

@@ -60,8 +60,7 @@ def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     )
     merger = _merger(vision, width, hidden_size, norm=layer_norm("merger.ln_q", width))
     block = TowerBlock(feed_forward="quick_gelu", hidden=3, attention_cut=8, attention_whole=3, gathered=3)
-    built = _encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS))
-    return (replace(built, block=block),)
+    return (_encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS), block),)
 
 
 def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -77,8 +76,7 @@ def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     )
     merger = _merger(vision, layer.hidden_size, hidden_size, norm=vector("merger.ln_q", layer.hidden_size))
     block = TowerBlock(feed_forward="gated", attention_cut=8, attention_whole=3)
-    built = _encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS))
-    return (replace(built, block=block),)
+    return (_encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS), block),)
 
 
 def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -118,9 +116,8 @@ def _qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...])
         replicated("pos_embed", vision.count("num_position_embeddings"), columns=width),
         *_merger(vision, width, hidden_size, norm=layer_norm("merger.norm", width)),
     )
-    encoder = _encoder(vision, layer, around, items)
-    block = TowerBlock(attention_cut=8, attention_whole=4)
-    return replace(encoder, matrices=(*encoder.matrices, *deep), embedding_parts=1 + depth, block=block)
+    encoder = _encoder(vision, layer, around, items, TowerBlock(attention_cut=8, attention_whole=4))
+    return replace(encoder, matrices=(*encoder.matrices, *deep), embedding_parts=1 + depth)
 
 
 def _image(vision: Fields, max_pixels: int) -> MediaItem:
@@ -135,7 +132,9 @@ def _images_and_videos(vision: Fields, max_pixels: int) -> tuple[MediaItem, ...]
     return picture, MediaItem(modality="video", tokens=_MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
 
 
-def _encoder(vision: Fields, layer: TowerLayer, around: Iterable[Matrix], items: tuple[MediaItem, ...]) -> Encoder:
+def _encoder(
+    vision: Fields, layer: TowerLayer, around: Iterable[Matrix], items: tuple[MediaItem, ...], block: TowerBlock
+) -> Encoder:
     pixels = vision.count("in_channels", "in_chans") * vision.count("patch_size") ** 2
     patches = patch_embedding(layer.hidden_size, columns=pixels * vision.count("temporal_patch_size"))
     return Encoder(
@@ -144,6 +143,7 @@ def _encoder(vision: Fields, layer: TowerLayer, around: Iterable[Matrix], items:
         intermediate_size=layer.intermediate_size,
         items=items,
         patches_per_token=_merged_patches(vision),
+        block=block,
     )
 
 
@@ -349,9 +349,8 @@ def moonvit(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     )
     item = MediaItem(modality="vision_chunk", tokens=_MOONVIT_MAX_PATCHES // merged)
     built = tower(layer, vision.count("vt_num_hidden_layers"), around, item, patches_per_token=merged)
-    table_bytes = (
-        _ROTATIONS * 4 * (width // num_heads)
-    )  # complex numbers in 32 bits, half as many as elements of a head
+    # complex numbers of 8 bytes, half as many as elements of a head
+    table_bytes = _ROTATIONS * 4 * (width // num_heads)
     return (replace(built, num_heads=num_heads, block=replace(COMPLEX_ROTATION, table_bytes=table_bytes)),)
 
 
