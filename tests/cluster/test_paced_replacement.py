@@ -51,6 +51,7 @@ def test_one_goes_first_and_the_others_wait_for_it(plane: ControlPlane) -> None:
     plane.kubectl("cordon", "gpu-0")
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
         wait_until(lambda: door.count_of('kvgate_replacements{state="waiting"}') == len(NAMES) - 1, "the others wait")
+        wait_until(lambda: replaced(objects), "the Deployment of the first is changed")
         (canary,) = replaced(objects)
         others = [name for name in NAMES if name != canary]
         for name in others:
