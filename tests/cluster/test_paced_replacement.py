@@ -38,6 +38,13 @@ def replaced(objects: Objects) -> list[str]:
     return [name for name in NAMES if BY in found[name]]
 
 
+def the_first(objects: Objects) -> str:
+    """The only one that is replaced; the others wait a moment before its Deployment is changed."""
+    wait_until(lambda: replaced(objects), "the Deployment of the first is changed")
+    (found,) = replaced(objects)
+    return found
+
+
 def test_one_goes_first_and_the_others_wait_for_it(plane: ControlPlane) -> None:
     objects = Objects(plane=plane)
     admission = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}, "recalibrate": True}
@@ -51,8 +58,7 @@ def test_one_goes_first_and_the_others_wait_for_it(plane: ControlPlane) -> None:
     plane.kubectl("cordon", "gpu-0")
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
         wait_until(lambda: door.count_of('kvgate_replacements{state="waiting"}') == len(NAMES) - 1, "the others wait")
-        wait_until(lambda: replaced(objects), "the Deployment of the first is changed")
-        (canary,) = replaced(objects)
+        canary = the_first(objects)
         others = [name for name in NAMES if name != canary]
         for name in others:
             assert canary in objects.wait_for(name, "ReplacementPending", "True", "CanaryFirst")
